@@ -42,10 +42,11 @@ pub use figures::{
     HostFigures, HostOperator, HostPhase, HostTime, IdleReason, IdleShare, KernelDurations, KernelFigures, KernelMfu,
     KernelRates, LaunchedKernels, LayerMemory, LayerShare, Ledger, LibraryMemory, Limit, MemoryLibrary, MemoryPoint,
     MemoryShortage, MessageSize, Mfu, ModelFrom, ModuleFigures, OperatorFigures, Partition, PathPart, PathRank,
-    PathShare, PathStretch, Paused, PendingOperation, PhaseShare, PipelineFigures, PlanScore, RankClock, RankElsewhere,
-    RankFigures, RankMemory, RankOperation, Recording, Roofline, RunLayout, RunSummary, ScoredFigure, SegmentSummary,
-    ShapeFigures, Share, SourceFigures, SpanPlace, StageFigures, StepBubble, StepCollectives, StepFigures, StepRecord,
-    StepTime, Straggler, Wait, WaitingRank, WaitingWork, WaterfallLine, WaterfallPart, WaterfallRow, WhatIf, Without,
+    PathShare, PathStretch, Paused, PendingOperation, PhaseShare, PipelineFigures, PlaceFigures, PlaceKind, PlanScore,
+    RankClock, RankElsewhere, RankFigures, RankMemory, RankOperation, Recording, Roofline, RunLayout, RunSummary,
+    ScoredFigure, SegmentSummary, ShapeFigures, Share, SourceFigures, SpanPlace, StageFigures, StepBubble,
+    StepCollectives, StepFigures, StepRecord, StepTime, Straggler, Wait, WaitingRank, WaitingWork, WaterfallLine,
+    WaterfallPart, WaterfallRow, WhatIf, Without,
 };
 pub use incidents::{
     HangExplanation, JobWatch, KnownIncident, Notice, SlowStepCause, WatchedStep, known_incidents, why_hanging,

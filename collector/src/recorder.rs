@@ -10,9 +10,9 @@ use std::{
 };
 
 use stepscope_traces::{
-    CollectorNote, CounterId, CounterSample, Device, FIRST_NAME, Layer, Membership, MemoryCategory, MemoryEvent,
-    MemoryOperation, MicroBatch, NameId, Nanos, Phase, RankInfo, RankWriter, RecorderSettings, Span, SpanKind, Stage,
-    Step,
+    CollectorNote, CounterId, CounterSample, Device, FIRST_NAME, GpuSlot, Layer, Membership, MemoryCategory,
+    MemoryEvent, MemoryOperation, MicroBatch, NameId, Nanos, Phase, RankInfo, RankWriter, RecorderSettings, Span,
+    SpanKind, Stage, Step,
 };
 
 use crate::{
@@ -173,6 +173,13 @@ impl Recorder {
     pub fn set_device(&self, device: Device) {
         if let Some(shared) = self.shared() {
             shared.set_device(device);
+        }
+    }
+
+    /// Says where this rank's GPU is in its machine.
+    pub(crate) fn set_gpu_slot(&self, slot: GpuSlot) {
+        if let Some(shared) = self.shared() {
+            shared.set_gpu_slot(slot);
         }
     }
 

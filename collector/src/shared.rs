@@ -11,7 +11,7 @@ use std::{
     thread::Thread,
 };
 
-use stepscope_traces::{CollectorNote, Device, Membership, Nanos, Phase, Stream};
+use stepscope_traces::{CollectorNote, Device, GpuSlot, Membership, Nanos, Phase, Stream};
 
 use crate::{
     aside::Aside,
@@ -53,6 +53,8 @@ pub(crate) struct Shared {
     notes: Mutex<Vec<CollectorNote>>,
     /// What the rank computes on, if that is not written yet.
     device: Mutex<Option<Device>>,
+    /// Where its GPU is, if that is not written yet.
+    gpu_slot: Mutex<Option<GpuSlot>>,
     /// The groups it is in, if that is not written yet.
     memberships: Mutex<Vec<Membership>>,
     /// Why the program ends, if it said so.
@@ -93,6 +95,7 @@ impl Shared {
             new_queues: Mutex::default(),
             notes: Mutex::default(),
             device: Mutex::default(),
+            gpu_slot: Mutex::default(),
             memberships: Mutex::default(),
             reason: Mutex::default(),
             threads: AtomicU32::new(0),
@@ -188,6 +191,17 @@ impl Shared {
 
     pub(crate) fn take_device(&self) -> Option<Device> {
         lock(&self.device).take()
+    }
+
+    /// Leaves where the rank's GPU is for `rank.json`.
+    pub(crate) fn set_gpu_slot(&self, slot: GpuSlot) {
+        if !self.is_forked() {
+            *lock(&self.gpu_slot) = Some(slot);
+        }
+    }
+
+    pub(crate) fn take_gpu_slot(&self) -> Option<GpuSlot> {
+        lock(&self.gpu_slot).take()
     }
 
     /// Leaves a group the rank is in for `rank.json`.

@@ -178,6 +178,9 @@ impl<'a> Drain<'a> {
         if let Some(device) = self.shared.take_device() {
             self.writer.set_device(device);
         }
+        if let Some(slot) = self.shared.take_gpu_slot() {
+            self.writer.set_gpu_slot(slot);
+        }
         self.shared.take_memberships().into_iter().for_each(|membership| self.writer.join_group(membership));
         let mut queues = std::mem::take(&mut self.queues);
         let handed_over = hand_over(&mut queues, self);

@@ -7,6 +7,7 @@ pub(crate) mod html;
 mod launched;
 mod markdown;
 mod memory;
+mod places;
 pub(crate) mod ranges;
 mod report;
 mod tables;

@@ -6,7 +6,7 @@ use stepscope_analyzer::{Analysis, AxisShare, CountedTime, KernelFigures, Share,
 use stepscope_plan::text;
 use stepscope_traces::{Nanos, OperationState, RunSource, Step, without_signature};
 
-use super::{devices, host, launched, memory, time::Time, waterfall};
+use super::{devices, host, launched, memory, places, time::Time, waterfall};
 use crate::folded;
 use crate::render::table::{Table, Topic, duration, known, unknown};
 
@@ -36,6 +36,7 @@ pub(super) fn tables(analysis: &Analysis, room: Room) -> Vec<Table> {
         collectives(analysis),
         axes(analysis),
         stragglers(analysis, room),
+        places::table(analysis, room),
         families(analysis),
         kernels(analysis, room),
         host::phases(analysis),

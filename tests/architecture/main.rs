@@ -31,7 +31,7 @@ const LAYERED: &[Layers] = &[
         source: "traces/src",
         within: &[],
         layers: &[
-            &["beside", "call_text", "columns", "driver_call", "loss", "regular_file"],
+            &["beside", "call_text", "columns", "driver_call", "loss", "regular_file", "topology"],
             &["ids"],
             &["clock", "names", "vocabulary", "window"],
             &["notes"],

@@ -52,6 +52,9 @@ mod object_storage;
 /// What `analyze`, `live`, `diff` and `export` show of a run, beside its JSON.
 mod one_answer;
 
+/// Slow processes, and the place that they have in common.
+mod places;
+
 /// `stepscope plan`: what it predicts, and what it refuses.
 mod plan;
 

@@ -36,6 +36,16 @@ fn trains_on_all_nodes(cluster: &Cluster) {
     let analysis = json(&["analyze", "runs/trained", "--format", "json"], cluster.path());
     assert_eq!((&analysis["run"]["state"], &analysis["run"]["world_size"]), (&"complete".into(), &4.into()));
     assert_eq!(analysis["steps"].as_array().unwrap().len(), 16);
+    // Each says where it runs, as Slurm's topology plugin knows it.
+    for rank in 0..4 {
+        let said = rank_info(&cluster.path().join("runs/trained"), rank)["topology"].clone();
+        let leaf = if rank < 2 { "leaf0" } else { "leaf1" };
+        let expected = serde_json::json!({ "node": rank, "local_rank": 0, "switches": ["spine", leaf] });
+        assert_eq!(said, expected);
+    }
+    let places = analysis["places"].as_array().unwrap().iter().filter(|place| place["kind"] == "switch");
+    let places: Vec<String> = places.map(|place| format!("{}: {}", place["name"], place["ranks"])).collect();
+    assert_eq!(places, ["\"spine\": [0,1,2,3]", "\"leaf0\": [0,1]", "\"leaf1\": [2,3]"]);
     let key = cluster.path().join("cache/stepscope/keys/jobs");
     assert_eq!(fs::metadata(key).unwrap().len(), 32);
     // Without the key of the others a rank is a stranger.

@@ -20,6 +20,7 @@ use crate::{
     regular_file::open_regular,
     run_info::host_name,
     tables::{CounterSamples, Spans, Table},
+    topology::Topology,
 };
 
 pub(crate) const FILE: &str = "rank.json";
@@ -36,6 +37,9 @@ pub struct RankInfo {
     pub rank: Rank,
     /// Its host.
     pub host: String,
+    /// Where else it runs, as far as is known.
+    #[serde(default, skip_serializing_if = "Topology::is_unknown", deserialize_with = "Topology::of_file")]
+    pub topology: Topology,
     /// Its process.
     pub pid: u32,
     /// Its device, if it is known.
@@ -176,6 +180,7 @@ impl RankInfo {
         RankInfo {
             rank,
             host: host_name(),
+            topology: Topology::of_this_process(),
             pid: std::process::id(),
             device: None,
             stage: None,
@@ -204,6 +209,7 @@ impl RankInfo {
         RankInfo {
             rank,
             host: "unknown".into(),
+            topology: Topology::default(),
             pid: 0,
             device: None,
             stage: None,

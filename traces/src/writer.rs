@@ -22,6 +22,7 @@ use crate::{
     table_file::TableFile,
     tables::{CounterSample, CounterSamples, MemoryEvent, MemoryEvents, Span, Spans, Strings, Table},
     timed_tables::TimedTables,
+    topology::GpuSlot,
     vocabulary::Counter,
 };
 
@@ -175,6 +176,12 @@ impl RankWriter {
     /// Says what the rank computes on, where that is known only after it began; it is written with the next flush.
     pub fn set_device(&mut self, device: Device) {
         self.info.device = Some(device);
+        self.info_changed = true;
+    }
+
+    /// Says where the rank's GPU is in its machine.
+    pub fn set_gpu_slot(&mut self, slot: GpuSlot) {
+        self.info.topology.gpu = slot;
         self.info_changed = true;
     }
 

@@ -22,6 +22,7 @@ use super::{
     mfu::Mfu,
     partition::Partition,
     pipeline::PipelineFigures,
+    places::{PlaceFigures, PlaceKind},
     plan_score::PlanScore,
     rank::RankFigures,
     roofline::Roofline,
@@ -49,6 +50,8 @@ pub struct Analysis {
     pub ranks: Vec<RankFigures>,
     /// Where each rank's time goes in the steps that count.
     pub counted: Vec<CountedTime>,
+    /// How time goes at each place that ranks run at: GPUs of one index, hosts, switches.
+    pub places: Vec<PlaceFigures>,
     /// What the program did on the host in the steps that count; none, where nothing says when those were.
     pub host: Option<HostFigures>,
     /// How long a step takes; none without steps.
@@ -249,6 +252,20 @@ impl Analysis {
         let caused = self.stragglers.iter().filter(|straggler| straggler.caused_wait_ns > 0);
         // Of several, the first.
         caused.rev().max_by_key(|straggler| straggler.caused_wait_ns)
+    }
+
+    /// What a place is called.
+    pub fn place_name(&self, place: &PlaceFigures) -> String {
+        let name = place.name.as_deref().unwrap_or("unknown");
+        match place.kind {
+            // A core has no index of its own.
+            PlaceKind::GpuIndex if self.run.device.as_ref().is_some_and(Device::is_core) => {
+                format!("local rank {name}")
+            }
+            PlaceKind::GpuIndex => format!("GPU {name}"),
+            PlaceKind::Host => name.to_owned(),
+            PlaceKind::Switch => format!("switch {name}"),
+        }
     }
 
     /// The steps that count, of all ranks.

@@ -12,12 +12,14 @@ mod host;
 #[cfg(test)]
 mod injected;
 mod kernels;
+mod lateness;
 mod loss;
 mod memory;
 mod out_of_memory;
 mod pipeline;
 mod ranks;
 mod recomputation;
+mod slow_place;
 mod steps;
 mod time;
 

@@ -7,9 +7,11 @@ use stepscope_traces::{Rank, Step};
 
 use super::{
     Check, Found,
-    time::{all_time, share, windows, worth},
+    lateness::{Lateness, Why},
+    slow_place,
+    time::{windows, worth},
 };
-use crate::figures::{Analysis, Cause, CountedTime, StepFigures, Straggler};
+use crate::figures::{Analysis, Cause, StepFigures, Straggler};
 
 /// One rank that the others wait for.
 pub(super) struct SlowRank;
@@ -18,70 +20,33 @@ impl Check for SlowRank {
     const KIND: &'static str = "slow-rank";
 
     fn find(analysis: &Analysis) -> Option<Found> {
-        let worst = analysis.stragglers.iter().max_by_key(|rank| rank.caused_wait_ns);
         let replayed = analysis.what_if.iter().flat_map(|what_if| &what_if.without);
-        let replayed = replayed.filter_map(|without| match without.cause {
-            Cause::SlowRank { rank } => Some(rank),
-            _ => None,
-        });
-        match replayed.into_iter().next() {
-            Some(rank) => {
-                let cause = Cause::SlowRank { rank };
-                let waits = analysis.stragglers.iter().find(|straggler| straggler.rank == rank);
-                let lost = waits.map_or(0, |waits| waits.caused_wait_ns) / windows(analysis);
-                worth(analysis, &[cause], lost)?;
-                let share = lost as f64 / analysis.step_ns()?.max(lost) as f64;
-                Some(Found { share, causes: vec![cause], lost_ns: Some(lost), ..said(analysis, waits?) })
-            }
-            None => by_waiting(analysis, worst?).or_else(|| slow_host(analysis)),
-        }
+        let rank = match replayed.map(|without| without.cause).find(|cause| matches!(cause, Cause::SlowRank { .. })) {
+            Some(cause) => by_replay(analysis, cause),
+            None => by_waiting(analysis),
+        };
+        let slow = rank.as_ref().and_then(|found| found.ranks.first().copied());
+        slow_place::find(analysis, slow).or(rank)
     }
+}
+
+/// The rank that has more to do than others, where a step would be shorter without that.
+fn by_replay(analysis: &Analysis, cause: Cause) -> Option<Found> {
+    let Cause::SlowRank { rank } = cause else { return None };
+    let waits = analysis.stragglers.iter().find(|straggler| straggler.rank == rank);
+    let lost = waits.map_or(0, |waits| waits.caused_wait_ns) / windows(analysis);
+    worth(analysis, &[cause], lost)?;
+    let share = lost as f64 / analysis.step_ns()?.max(lost) as f64;
+    Some(Found { share, causes: vec![cause], lost_ns: Some(lost), ..said(analysis, waits?) })
 }
 
 /// The rank that causes most waiting, where no rank has more to do than others: it comes late all the same.
-fn by_waiting(analysis: &Analysis, worst: &Straggler) -> Option<Found> {
-    const LEAST_SHARE: f64 = 0.05;
+fn by_waiting(analysis: &Analysis) -> Option<Found> {
     const LEAST_BLAME: f64 = 0.6;
-    let all: i64 = analysis.stragglers.iter().map(|rank| rank.caused_wait_ns).sum();
-    let whole = all_time(analysis);
-    if all == 0 || whole == 0 || analysis.stragglers.len() < 2 {
-        return None;
-    }
-    // What it waited itself it did not cause, and waiting that compute hides costs nothing.
-    let net = (worst.caused_wait_ns - worst.wait_ns).max(0) as f64 / whole as f64;
-    let share = net.min(share(analysis, |partition| partition.exposed_communication_ns)?);
-    let blame = worst.caused_wait_ns as f64 / all as f64;
-    let lost = (share * whole as f64) as i64 / windows(analysis);
-    let is_it = share >= LEAST_SHARE && blame >= LEAST_BLAME;
-    is_it.then(|| Found { share, lost_ns: Some(lost), ..said(analysis, worst) })
-}
-
-/// The host whose ranks cause most waiting, where no single one does.
-fn slow_host(analysis: &Analysis) -> Option<Found> {
-    const LEAST_SHARE: f64 = 0.05;
-    const LEAST_BLAME: f64 = 0.8;
-    let host_of = |rank: Rank| analysis.ranks.iter().find(|figures| figures.rank == rank)?.host.as_deref();
-    let mut hosts: BTreeMap<&str, Vec<&Straggler>> = BTreeMap::new();
-    for straggler in &analysis.stragglers {
-        hosts.entry(host_of(straggler.rank)?).or_default().push(straggler);
-    }
-    let caused = |ranks: &[&Straggler]| ranks.iter().map(|rank| rank.caused_wait_ns).sum::<i64>();
-    let waited = |ranks: &[&Straggler]| ranks.iter().map(|rank| rank.wait_ns).sum::<i64>();
-    let all: i64 = analysis.stragglers.iter().map(|rank| rank.caused_wait_ns).sum();
-    let (host, ranks) = hosts.iter().max_by_key(|(_, ranks)| caused(ranks))?;
-    let blame = caused(ranks) as f64 / all.max(1) as f64;
-    let net = (caused(ranks) - waited(ranks)).max(0) as f64 / all_time(analysis).max(1) as f64;
-    let share = net.min(share(analysis, |partition| partition.exposed_communication_ns)?);
-    let is_it = hosts.len() > 1 && ranks.len() > 1 && blame >= LEAST_BLAME && share >= LEAST_SHARE;
-    is_it.then(|| Found {
-        share,
-        summary: format!("the {} ranks of {host} are stragglers: the others wait for them", ranks.len()),
-        evidence: format!("they cause {} of all waiting in collectives", text::rough_percent(blame)),
-        advice: format!("check {host}: its clock speeds and temperature, its network, its input data, other processes"),
-        ranks: ranks.iter().map(|rank| rank.rank).collect(),
-        lost_ns: Some((share * all_time(analysis) as f64) as i64 / windows(analysis)),
-        ..Found::default()
-    })
+    let worst = analysis.stragglers.iter().max_by_key(|rank| rank.caused_wait_ns)?;
+    let lateness = Lateness::of(analysis, 1, worst.caused_wait_ns, worst.wait_ns)?;
+    let is_it = analysis.stragglers.len() > 1 && lateness.matters(LEAST_BLAME);
+    is_it.then(|| Found { share: lateness.share, lost_ns: Some(lateness.lost_ns), ..said(analysis, worst) })
 }
 
 /// In which steps a rank has more to do itself than the others have in the mean.
@@ -103,22 +68,16 @@ fn slow_steps(analysis: &Analysis, rank: Rank) -> (Vec<Step>, usize) {
 /// What is said of a slow rank, and why it may be slow.
 fn said(analysis: &Analysis, slow: &Straggler) -> Found {
     let rank = slow.rank;
-    let mean = |of: fn(&CountedTime) -> i64, is_it: bool| {
-        let ranks = analysis.counted.iter().filter(|time| (time.rank == rank) == is_it);
-        let (sum, windows) = ranks.fold((0, 0), |(sum, windows), time| (sum + of(time), windows + time.windows as i64));
-        sum as f64 / windows.max(1) as f64
-    };
-    let more = |of: fn(&CountedTime) -> i64| mean(of, true) - mean(of, false);
-    let (compute, idle) = (more(|time| time.partition.compute_ns), more(|time| time.partition.idle_ns));
-    let others = mean(|time| time.partition.compute_ns, false);
-    let (why, advice) = if compute <= 0.0 && idle <= 0.0 {
-        ("it computes no more than the others".to_owned(), "its link, and when it starts its steps")
-    } else if compute >= idle {
-        let share = text::rough_percent(compute / others.max(1.0));
-        (format!("its kernels take {share} longer"), "its clock speed and temperature, or work that only it does")
-    } else {
-        let more = text::duration(idle as i64);
-        (format!("it is idle {more} more per step"), "its host, its input data, and other processes there")
+    let (why, advice) = match Why::of(analysis, &[rank]) {
+        Why::NoMoreWork => ("it computes no more than the others".to_owned(), "its link, and when it starts its steps"),
+        Why::Kernels(share) => (
+            format!("its kernels take {} longer", text::rough_percent(share)),
+            "its clock speed and temperature, or work that only it does",
+        ),
+        Why::Idle(more) => (
+            format!("it is idle {} more per step", text::duration(more)),
+            "its host, its input data, and other processes there",
+        ),
     };
     let all: i64 = analysis.stragglers.iter().map(|rank| rank.caused_wait_ns).sum();
     let blame = slow.caused_wait_ns as f64 / all.max(1) as f64;

@@ -25,6 +25,7 @@ pub(crate) mod modules;
 pub(crate) mod operators;
 pub(crate) mod outliers;
 pub(crate) mod paused;
+pub(crate) mod places;
 pub(crate) mod plan_score;
 pub(crate) mod progress;
 pub(crate) mod recording;

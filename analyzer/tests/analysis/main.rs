@@ -23,6 +23,7 @@ mod host;
 
 /// Kernels by who launched them, and their FLOPs.
 mod launched;
+mod places;
 
 /// Programs that were recorded as they are.
 mod recorded;

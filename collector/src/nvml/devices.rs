@@ -4,6 +4,7 @@ use std::{fmt, io, sync::OnceLock, thread};
 
 use nvml_wrapper::{Device, Nvml, error::NvmlError};
 use serde::Serialize;
+use stepscope_traces::GpuSlot;
 
 use super::{
     gauges::{Gauges, LeftOut, Reading, SAMPLE_EVERY},
@@ -89,6 +90,15 @@ pub(super) fn find(device: &DeviceSelector) -> Result<Device<'static>, NvmlUnava
     found.map_err(NvmlUnavailable::Failed)
 }
 
+/// Where a GPU is in this node.
+pub(super) fn slot(device: &Device<'_>) -> GpuSlot {
+    GpuSlot::here(device.index().ok(), pci_bus(device))
+}
+
+fn pci_bus(device: &Device<'_>) -> Option<String> {
+    device.pci_info().ok().map(|pci| pci.bus_id)
+}
+
 /// A GPU of this node.
 #[derive(Clone, Debug, Serialize)]
 pub struct Gpu {
@@ -138,7 +148,7 @@ fn describe(device: &Device<'_>) -> Gpu {
     Gpu {
         name: device.name().unwrap_or_else(|_| "GPU".into()),
         uuid: device.uuid().ok(),
-        pci_bus: device.pci_info().ok().map(|pci| pci.bus_id),
+        pci_bus: pci_bus(device),
         memory_bytes: device.memory_info().ok().map(|memory| memory.total),
         compute_capability: device.cuda_compute_capability().ok().map(|able| format!("{}.{}", able.major, able.minor)),
         readings: Vec::new(),

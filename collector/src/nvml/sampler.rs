@@ -50,6 +50,7 @@ impl Sampler {
         let device = devices::find(selector)?;
         let host = nix::unistd::gethostname().unwrap_or_default();
         let uuid = device.uuid().map_err(NvmlUnavailable::Failed)?;
+        recorder.set_gpu_slot(devices::slot(&device));
         let Some(process) = ProcessClaim::take(&uuid) else { return Ok(None) };
         let claim = Claim::take(run, &host.to_string_lossy(), &uuid)?;
         let early = readings::of_process(devices::find(selector)?);

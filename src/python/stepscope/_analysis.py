@@ -23,6 +23,7 @@ from .figures import (
     Module,
     Operator,
     Pipeline,
+    Place,
     RankMemory,
     RankTime,
     Run,
@@ -89,6 +90,7 @@ class Analysis(Record):
     pipeline: Optional[Pipeline]
     collectives: List[Collective]
     stragglers: List[Straggler]
+    places: List[Place]
     findings: List[Finding]
     memory: Table[RankMemory]
     kernels: Table[Kernel]

@@ -350,6 +350,18 @@ class Straggler(Record):
     caused_wait_ns: int
 
 
+class Place(Partition):
+    """Ranks that run at one place: GPUs of one index, a host, a switch."""
+
+    kind: str
+    level: Optional[int]
+    name: Optional[str]
+    ranks: List[int]
+    windows: int
+    wait_ns: Optional[int]
+    caused_wait_ns: Optional[int]
+
+
 class Kernel(Record):
     """All kernels of one name."""
 

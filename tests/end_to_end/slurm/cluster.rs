@@ -22,6 +22,9 @@ const NODES: u32 = 4;
 /// Longer than anything here takes on a machine that is busy with something else.
 const PATIENCE: Duration = Duration::from_secs(60);
 const LOOK_EVERY: Duration = Duration::from_millis(50);
+/// Two switches with two nodes each, below another one.
+const TOPOLOGY: &str =
+    "SwitchName=leaf0 Nodes=n[1-2]\nSwitchName=leaf1 Nodes=n[3-4]\nSwitchName=spine Switches=leaf[0-1]\n";
 /// Where Debian has daemons.
 const DAEMONS: &str = "/usr/sbin:/usr/bin:/bin";
 
@@ -43,6 +46,7 @@ impl Cluster {
         let mut cluster = Cluster { directory: tempfile::tempdir().unwrap(), daemons: Vec::new() };
         cluster.start_munge();
         fs::write(cluster.at("slurm.conf"), cluster.configuration()).unwrap();
+        fs::write(cluster.at("topology.conf"), TOPOLOGY).unwrap();
         for folder in ["state", "cache"] {
             fs::create_dir(cluster.at(folder)).unwrap();
         }
@@ -90,7 +94,7 @@ impl Cluster {
              ProctrackType=proctrack/linuxproc\nTaskPlugin=task/none\nSwitchType=switch/none\nMpiDefault=none\n\
              SelectType=select/cons_tres\nSelectTypeParameters=CR_Core\nJobAcctGatherType=jobacct_gather/none\n\
              AccountingStorageType=accounting_storage/none\nReturnToService=2\nKillWait=2\nInactiveLimit=0\n\
-             PreemptType=preempt/partition_prio\nPreemptMode=REQUEUE\n",
+             TopologyPlugin=topology/tree\nPreemptType=preempt/partition_prio\nPreemptMode=REQUEUE\n",
             free_port(),
             at("munge.socket"),
             at("state"),

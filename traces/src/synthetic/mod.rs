@@ -17,6 +17,7 @@
 //! # }
 //! ```
 
+mod cluster;
 mod kineto;
 mod memory;
 mod rank;
@@ -67,6 +68,8 @@ pub struct Recipe {
     pub largest_gap: Nanos,
     /// Pipeline stages, if there are any.
     pub pipeline: Option<Pipeline>,
+    /// Where ranks run; on this machine, unless it is said.
+    pub cluster: Option<Cluster>,
     /// How the ranks' clocks differ.
     pub clocks: Clocks,
     /// How much of the run goes into one batch of the files.
@@ -84,6 +87,17 @@ pub struct Pipeline {
     pub chunks: u32,
     /// How long a send to the next stage takes.
     pub transfer: Nanos,
+}
+
+/// Machines with the same number of GPUs each, below switches that have one above them all.
+#[derive(Clone, Copy, Debug)]
+pub struct Cluster {
+    /// GPUs of a machine; neighbors share one.
+    pub ranks_per_host: u32,
+    /// Machines below a switch.
+    pub hosts_per_switch: u32,
+    /// The switch below which ranks come last to every collective, if there is one: the others wait for all of them.
+    pub slow_switch: Option<u32>,
 }
 
 /// How the ranks' clocks differ from true time, each drawn evenly between plus and minus the largest value.
@@ -113,6 +127,7 @@ impl Default for Recipe {
             jitter: 0.02,
             largest_gap: Nanos(3_000),
             pipeline: None,
+            cluster: None,
             clocks: Clocks::default(),
             flush_every: Nanos(250_000_000),
         }

@@ -82,6 +82,9 @@ impl Recipe {
         let stage = stage_of(self, rank.0);
         let mut info = RankInfo::of_this_process(rank);
         info.stage = stage;
+        if let Some(cluster) = self.cluster {
+            cluster.place(&mut info);
+        }
         info.clock = ClockRecord { source: format!("synthetic-{rank}"), snapshots: vec![clock.snapshot(0)] };
         let mut rank_writer = RankBuilder {
             writer: RankWriter::create(path, info)?,
@@ -148,9 +151,11 @@ impl RankBuilder {
         let mut activities: Vec<PlannedActivity> = stage.activities.clone();
         activities.sort_by_key(|activity| activity.start);
         for mut activity in activities {
-            // One replica in turn comes last to a collective; the others wait for it.
+            // One replica in turn comes last to a collective, or those below a slow switch do; the others wait for it.
             let collective = activity.layer.unwrap_or_default().0 as u64 + step.step.0 as u64;
-            if activity.earlier > 0 && collective % u64::from(recipe.replicas) != replica {
+            let slow = recipe.cluster.and_then(|cluster| cluster.is_slow(self.truth.rank));
+            let is_last = slow.unwrap_or(collective % u64::from(recipe.replicas) == replica);
+            if activity.earlier > 0 && !is_last {
                 let waited = self.rng.i64(activity.earlier / 2..=activity.earlier);
                 activity.start -= waited;
                 self.truth.waited = self.truth.waited + Nanos(waited);

@@ -12,7 +12,7 @@ use crate::{
 /// A small export with something in every table.
 fn export() -> Export {
     let export = Export::new();
-    export.run("INSERT INTO TARGET_INFO_GPU VALUES (1, 0, 'NVIDIA H100 80GB HBM3', 80000, 'uuid', 0)", []);
+    export.run("INSERT INTO TARGET_INFO_GPU VALUES (1, 0, 'NVIDIA H100 80GB HBM3', 80000, 'uuid', 0, '')", []);
     export.run("INSERT INTO TARGET_INFO_CUDA_DEVICE VALUES (0, 0, 10, NULL)", []);
     export.run("INSERT INTO TARGET_INFO_SYSTEM_ENV VALUES (1, '', 'Hostname', 1, 'node7')", []);
     let autograd = export.text("pt_autograd_0");

@@ -12,7 +12,7 @@ fn export() -> Export {
                 typeName TEXT NOT NULL, metricId INTEGER NOT NULL, metricName TEXT NOT NULL);
              CREATE TABLE GPU_METRICS (timestamp INTEGER, typeId INTEGER NOT NULL, metricId INTEGER NOT NULL,
                 value INTEGER NOT NULL);
-             INSERT INTO TARGET_INFO_GPU VALUES (0, 1, 'NVIDIA H100', 80000000000, '', 0), (0, 0, 'NVIDIA H100', 80000000000, '', 1);",
+             INSERT INTO TARGET_INFO_GPU VALUES (0, 1, 'NVIDIA H100', 80000000000, '', 0, ''), (0, 0, 'NVIDIA H100', 80000000000, '', 1, '');",
         )
         .unwrap();
     for (pid, device) in [(10, 0), (11, 1)] {

@@ -8,7 +8,9 @@ fn a_rank_is_a_process_on_a_device() {
     let export = Export::new();
     for (id, number, gpu) in [(4, 0, "NVIDIA H100 80GB HBM3"), (3, 1, "NVIDIA A100-SXM4-80GB")] {
         let uuid = format!("uuid {id}");
-        export.run("INSERT INTO TARGET_INFO_GPU VALUES (1, ?1, ?2, 80000, ?3, ?4)", params![id, gpu, uuid, number]);
+        let bus = format!("0000:0{id}:00.0");
+        let row = params![id, gpu, uuid, number, bus];
+        export.run("INSERT INTO TARGET_INFO_GPU VALUES (1, ?1, ?2, 80000, ?3, ?4, ?5)", row);
     }
     // The process 30 has its GPUs in another order.
     export.run("INSERT INTO TARGET_INFO_CUDA_DEVICE VALUES (3, 0, 30, NULL)", []);
@@ -42,6 +44,10 @@ fn a_rank_is_a_process_on_a_device() {
             (Rank(3), 20, 1, "NVIDIA A100-SXM4-80GB"),
         ]
     );
+    // The one in its machine, whatever CUDA calls it.
+    let indices: Vec<_> = run.ranks.iter().map(|rank| rank.info.topology.gpu.index).collect();
+    assert_eq!(indices, [Some(4), Some(4), Some(3), Some(3)]);
+    assert_eq!(run.ranks[0].info.topology.gpu.pci_bus.as_deref(), Some("0000:04:00.0"));
     let device = run.ranks[0].info.device.as_ref().unwrap();
     assert_eq!((device.memory_bytes, device.peak_flops), (Some(80_000), Some(989.4e12)));
     assert_eq!(run.ranks[0].info.collector.gpu_uuid.as_deref(), Some("uuid 4"));

@@ -107,6 +107,11 @@ impl Header {
         self.distributed.is_some() && self.base_ns != 0 && !self.devices.is_empty()
     }
 
+    /// Whether a number says which GPU of its machine that is. A process that sees one GPU has the others hidden, often.
+    pub(super) fn numbers_gpus(&self, id: u32) -> bool {
+        self.devices.len() > 1 && self.devices.iter().any(|device| device.id == id)
+    }
+
     /// The device with this number; where there is none of that number, the one that all are alike to.
     pub(super) fn device(&self, id: Option<u32>) -> Option<Device> {
         let first = self.devices.first()?;
@@ -170,6 +175,15 @@ mod tests {
         assert_eq!(device.peak_flops, Some(989.4e12));
         assert_eq!(header.device(Some(0)), Some(device.clone()));
         assert_eq!(header.device(Some(2)), Some(device), "ROCm counts otherwise");
+    }
+
+    #[test]
+    fn a_process_that_sees_one_gpu_does_not_say_which() {
+        let one = header(&[("deviceProperties", r#"[{"id": 0, "name": "NVIDIA H200"}]"#)]);
+        assert!(!one.numbers_gpus(0));
+        let two =
+            header(&[("deviceProperties", r#"[{"id": 0, "name": "NVIDIA A10"}, {"id": 1, "name": "Some GPU"}]"#)]);
+        assert_eq!([0, 1, 2].map(|id| two.numbers_gpus(id)), [true, true, false]);
     }
 
     #[test]

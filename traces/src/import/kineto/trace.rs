@@ -143,7 +143,9 @@ impl KinetoTrace {
             walked.cut.map(|error| format!("it cannot be fully decompressed: it breaks off after {events} ({error})"));
         info.reason = cut.or((!walked.is_whole).then(|| format!("it breaks off after {events}")));
         // The device that did most is the one that the rank uses.
-        info.device = collected.header.device(main_device(&rows.activities)).or(info.device);
+        let main = main_device(&rows.activities);
+        info.topology.gpu.index = main.filter(|id| collected.header.numbers_gpus(*id));
+        info.device = collected.header.device(main).or(info.device);
         info.collector.failed_sources = not_read(&collected, info.reason.is_none());
         let state = if info.reason.is_some() { State::Interrupted } else { State::Complete };
         Ok(ImportedRank { info, state, data: assemble(collected.profile), loss })

@@ -20,6 +20,7 @@ use crate::{
     notes::{CollectorNotes, CollectorSource, FailedSources, PeakFrom, PhasesFrom, SequencesFrom},
     rank_info::{RankInfo, State},
     run_info::{RunInfo, RunSource},
+    topology::Topology,
     window::Window,
 };
 
@@ -161,6 +162,7 @@ fn rank_info(rank: Rank, place: Place, session: &Session, path: &Path) -> RankIn
     };
     RankInfo {
         host: session.host.clone().unwrap_or_else(|| "unknown".into()),
+        topology: Topology { gpu: gpu.map(|gpu| gpu.slot.clone()).unwrap_or_default(), ..Topology::default() },
         pid: place.process.pid(),
         device: gpu.map(|gpu| gpu.device.clone()),
         collector,

@@ -8,7 +8,7 @@ use super::{
     process::{Process, thread},
     texts::text,
 };
-use crate::rank_info::Device;
+use crate::{rank_info::Device, topology::GpuSlot};
 
 /// How many rows of each of these tables are kept. They have one for each GPU, thread or setting.
 const MOST_KEPT: usize = 1 << 16;
@@ -37,6 +37,8 @@ pub(super) struct Gpu {
     number: Option<u32>,
     pub(super) device: Device,
     pub(super) uuid: Option<String>,
+    /// Where it is in the machine, of which the export lists all GPUs.
+    pub(super) slot: GpuSlot,
 }
 
 impl Session {
@@ -74,7 +76,7 @@ impl Session {
     }
 
     fn take_gpus(&mut self, database: &mut Database) {
-        let columns = ["id", "cuDevice", "name", "totalMemory", "uuid"].map(TableColumn::Value);
+        let columns = ["id", "cuDevice", "name", "totalMemory", "uuid", "busLocation"].map(TableColumn::Value);
         database.scan("TARGET_INFO_GPU", &columns, |row| {
             let Some((id, name)) = row.integer(0).zip(row.text(2)).filter(|_| self.gpus.len() < MOST_KEPT) else {
                 return;
@@ -87,7 +89,9 @@ impl Session {
                 peak_flops: known.map(|device| device.peaks.bf16),
             };
             let uuid = row.text(4).filter(|uuid| !uuid.is_empty()).map(|uuid| uuid.into_owned());
-            self.gpus.push(Gpu { id, number: row.number(1), device, uuid });
+            let pci_bus = row.text(5).filter(|bus| !bus.is_empty()).map(|bus| bus.into_owned());
+            let slot = GpuSlot { index: u32::try_from(id).ok(), pci_bus, numa_node: None };
+            self.gpus.push(Gpu { id, number: row.number(1), device, uuid, slot });
         });
         let columns = ["pid", "cudaId", "gpuId"].map(TableColumn::Value);
         database.scan("TARGET_INFO_CUDA_DEVICE", &columns, |row| {
