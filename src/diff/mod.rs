@@ -110,7 +110,8 @@ fn profiles<'a>(runs: &'a [Run], names: &[String], selection: &Selection) -> Res
     runs.iter().zip(names).map(read).collect()
 }
 
-/// The names of runs: those of their files, with as many parent directories as tell them apart, or else their numbers.
+/// The names of runs: those of their files, with as many parent directories as tell them apart and say more than a number, or
+/// else their numbers.
 fn names(paths: &[&Path]) -> Vec<String> {
     let named = |parts: usize| -> Vec<String> {
         let last = |path: &&Path| {
@@ -120,9 +121,10 @@ fn names(paths: &[&Path]) -> Vec<String> {
         paths.iter().map(last).collect()
     };
     let differ = |names: &Vec<String>| names.iter().enumerate().all(|(place, name)| !names[..place].contains(name));
+    let are_words = |names: &Vec<String>| names.iter().all(|name| name.parse::<u64>().is_err());
     let longest = paths.iter().map(|path| path.components().count()).max().unwrap_or(0);
     let numbered = || (1..=paths.len()).map(|number| format!("run {number}")).collect();
-    (1..=longest).map(named).find(differ).unwrap_or_else(numbered)
+    (1..=longest).map(named).find(|names| differ(names) && are_words(names)).unwrap_or_else(numbered)
 }
 
 fn written(
@@ -154,5 +156,7 @@ mod tests {
         assert_eq!(called(&["main/run", "branch/run"]), ["main/run", "branch/run"]);
         assert_eq!(called(&["runs/a", "runs/a"]), ["run 1", "run 2"]);
         assert_eq!(called(&["a/", "./b"]), ["a", "b"]);
+        assert_eq!(called(&["a/segments/1", "a/segments/2"]), ["segments/1", "segments/2"]);
+        assert_eq!(called(&["1", "2"]), ["run 1", "run 2"]);
     }
 }

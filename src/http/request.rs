@@ -18,6 +18,7 @@ pub(crate) struct Head<'a> {
     pub(crate) path: &'a str,
     pub(crate) host: Option<&'a [u8]>,
     pub(crate) origin: Option<&'a [u8]>,
+    pub(crate) accept: Option<&'a [u8]>,
 }
 
 /// What bytes of a client are.
@@ -50,7 +51,8 @@ impl ParsedRequest<'_> {
         };
         match (request.method, request.path) {
             (Some(method), Some(path)) => {
-                ParsedRequest::Head(Head { method, path, host: only("Host"), origin: only("Origin") })
+                let (host, origin, accept) = (only("Host"), only("Origin"), only("Accept"));
+                ParsedRequest::Head(Head { method, path, host, origin, accept })
             }
             _ => ParsedRequest::Malformed,
         }
@@ -89,8 +91,9 @@ mod tests {
 
     #[test]
     fn a_head_is_read_when_it_is_whole() {
-        let whole = b"GET /a HTTP/1.1\r\nhost: here\r\nOrigin: there\r\nX: y\r\n\r\nbody";
-        let head = Head { method: "GET", path: "/a", host: Some(b"here"), origin: Some(b"there") };
+        let whole = b"GET /a HTTP/1.1\r\nhost: here\r\nOrigin: there\r\nAccept: */*\r\n\r\nbody";
+        let head =
+            Head { method: "GET", path: "/a", host: Some(b"here"), origin: Some(b"there"), accept: Some(b"*/*") };
         assert_eq!(ParsedRequest::of(whole), ParsedRequest::Head(head));
         for length in 0..whole.len() - 4 {
             assert_eq!(ParsedRequest::of(&whole[..length]), ParsedRequest::Unfinished, "{length}");
@@ -107,7 +110,7 @@ mod tests {
         let twice = b"GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n";
         assert_eq!(
             ParsedRequest::of(twice),
-            ParsedRequest::Head(Head { method: "GET", path: "/", host: None, origin: None })
+            ParsedRequest::Head(Head { method: "GET", path: "/", host: None, origin: None, accept: None })
         );
     }
 }

@@ -16,7 +16,7 @@ use stepscope_traces::{Run, TraceError};
 
 use super::{
     family::{Family, Sample},
-    job_metrics, openmetrics, rank_metrics,
+    job_metrics, rank_metrics,
     reading::Reading,
 };
 
@@ -29,23 +29,15 @@ const REST: u32 = 14;
 
 /// The newest metrics.
 #[derive(Default)]
-pub(super) struct Published(Mutex<Latest>);
-
-/// Metrics, and the same as text.
-#[derive(Clone, Default)]
-pub(super) struct Latest {
-    pub(super) families: Arc<Vec<Family>>,
-    pub(super) text: Arc<str>,
-}
+pub(super) struct Published(Mutex<Arc<Vec<Family>>>);
 
 impl Published {
-    pub(super) fn latest(&self) -> Latest {
-        self.0.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    pub(super) fn latest(&self) -> Arc<Vec<Family>> {
+        Arc::clone(&self.0.lock().unwrap_or_else(PoisonError::into_inner))
     }
 
     pub(super) fn publish(&self, families: Vec<Family>) {
-        let latest = Latest { text: openmetrics::text(&families).into(), families: Arc::new(families) };
-        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = latest;
+        *self.0.lock().unwrap_or_else(PoisonError::into_inner) = Arc::new(families);
     }
 }
 

@@ -1,6 +1,6 @@
 //! Metrics of the whole job: as many, however many ranks it has.
 
-use stepscope_analyzer::{Analysis, AxisShare, KnownIncident, RankMemory};
+use stepscope_analyzer::{Analysis, AxisShare, KnownIncident, RankMemory, StepFigures};
 use stepscope_traces::{IncidentKind, State};
 
 use super::{
@@ -71,13 +71,14 @@ fn of_steps(analysis: &Analysis) -> Vec<Family> {
     let mfu = analysis.mfu.as_ref();
     let recording = analysis.run.recording.as_ref();
     let pipeline = analysis.pipeline.as_ref();
+    let is_made = |step: &&StepFigures| !analysis.window.cut_off.contains(&step.step);
     vec![
         gauge("stepscope_ranks", Unit::None, "Ranks that are recorded.", Some(f64::from(analysis.run.world_size))),
         gauge(
             "stepscope_newest_step",
             Unit::None,
             "The newest step that all ranks have made.",
-            analysis.steps.last().map(|step| f64::from(step.step.0)),
+            analysis.steps.iter().rev().find(is_made).map(|step| f64::from(step.step.0)),
         ),
         gauge(
             "stepscope_counted_steps",

@@ -1,9 +1,9 @@
 //! `stepscope serve-metrics`: what a run says, as metrics, while it grows and after that.
 
+mod exposition;
 mod family;
 mod follow;
 mod job_metrics;
-mod openmetrics;
 mod otlp;
 mod push;
 mod rank_metrics;
@@ -23,14 +23,12 @@ use signal_hook::consts::{SIGINT, SIGTERM};
 use stepscope_traces::Run;
 
 use self::{
+    exposition::Form,
     follow::{Published, families, follow, read},
     push::{Pusher, Target},
     scrape::Scraped,
 };
-use crate::{
-    http::{Bounds, Listener},
-    seconds,
-};
+use crate::http::{Bounds, Listener};
 
 /// Where metrics are served unless somebody says so.
 const USUAL: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 9641);
@@ -48,7 +46,7 @@ const USUAL: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHO
 pub(crate) struct Arguments {
     /// The run directory, which may be made later, or another tool's trace.
     run: PathBuf,
-    /// Where to serve OpenMetrics: an address and a port, or a port of this machine only; 0 picks a free one [default:
+    /// Where to serve: an address and a port, or a port of this machine only; 0 picks a free one [default:
     /// 127.0.0.1:9641, or nowhere with --push]
     #[arg(long, value_name = "ADDR", value_parser = address)]
     listen: Option<SocketAddr>,
@@ -56,7 +54,7 @@ pub(crate) struct Arguments {
     #[arg(long, value_name = "URL", value_parser = Target::parse)]
     push: Option<Target>,
     /// Seconds between pushes.
-    #[arg(long, value_name = "S", value_parser = seconds::parse, default_value = "15", requires = "push")]
+    #[arg(long, value_name = "S", value_parser = push::interval, default_value = "15", requires = "push")]
     push_every: Duration,
     /// Leave out metrics of single ranks where a job has more ranks than this.
     #[arg(long, value_name = "N", default_value_t = 64)]
@@ -79,7 +77,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let Arguments { run, rank_metrics, .. } = arguments;
     if arguments.once {
         let families = families(&read(&Run::of_source(run)?)?, *rank_metrics);
-        return Ok(stdout().lock().write_all(openmetrics::text(&families).as_bytes())?);
+        return Ok(stdout().lock().write_all(Form::Prometheus.text(&families).as_bytes())?);
     }
     let listen = arguments.listen.or(arguments.push.is_none().then_some(USUAL));
     let listener = listen.map(|address| {
@@ -103,6 +101,9 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let pusher = pusher.transpose().context("cannot push")?;
     if let Some(link) = link {
         writeln!(stdout().lock(), "{link}")?;
+    }
+    if let Some(target) = &arguments.push {
+        tell(&format!("pushing   to {target} every {:?}", arguments.push_every));
     }
     if !run.exists() {
         tell(&format!("waiting   for {}", run.display()));

@@ -4,6 +4,7 @@
 //! no memory, and attempts become rarer.
 
 use std::{
+    fmt::{self, Display, Formatter},
     io,
     sync::{
         Arc,
@@ -24,6 +25,7 @@ use super::{
     otlp::{self, Times},
     tell,
 };
+use crate::seconds;
 
 /// Where OTLP has metrics, below the address of a collector.
 const PATH: &str = "/v1/metrics";
@@ -56,6 +58,18 @@ impl Target {
         let full = format!("{}{PATH}", text.trim_end_matches('/'));
         full.parse().map(Target).map_err(|error| format!("{error}"))
     }
+}
+
+impl Display for Target {
+    fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// How often to push: not without a pause.
+pub(super) fn interval(text: &str) -> Result<Duration, String> {
+    let interval = seconds::parse(text)?;
+    if interval.is_zero() { Err("metrics cannot be pushed all the time; use 1 or more".into()) } else { Ok(interval) }
 }
 
 /// The thread that pushes.
@@ -93,12 +107,12 @@ fn push(target: &Target, every: Duration, published: &Published, stopped: &Recei
     let mut wait = FIRST_WAIT.min(every);
     loop {
         let is_last = stopped.recv_timeout(wait) != Err(RecvTimeoutError::Timeout);
-        let families = published.latest().families;
+        let families = published.latest();
         wait = FIRST_WAIT.min(every);
         if !families.is_empty() {
             let times = Times { began, now: ClockSnapshot::take().wall_ns.0 };
             let body = otlp::request(&families, times).to_string();
-            wait = failures.after(attempt(&agent, target, &body), every);
+            wait = failures.after(attempt(&agent, target, &body), target, every);
         }
         if is_last {
             return;
@@ -135,7 +149,7 @@ struct Failures {
 
 impl Failures {
     /// How long to wait after an attempt. The first failure is told, and the end of failures.
-    fn after(&mut self, attempt: Result<(), Failure>, every: Duration) -> Duration {
+    fn after(&mut self, attempt: Result<(), Failure>, target: &Target, every: Duration) -> Duration {
         match attempt {
             Ok(()) => {
                 if std::mem::take(&mut self.count) > 0 {
@@ -145,7 +159,7 @@ impl Failures {
             }
             Err(Failure { why, rest }) => {
                 if self.count == 0 {
-                    tell(&format!("warning: cannot push metrics: {why}; trying again"));
+                    tell(&format!("warning: cannot push metrics to {target}: {why}; trying again"));
                 }
                 self.count = self.count.saturating_add(1);
                 let doubled = FIRST_WAIT * 2_u32.saturating_pow((self.count - 1).min(16));
@@ -167,6 +181,8 @@ mod tests {
         }
         assert_eq!(parsed("http://a/b").as_deref(), Ok("http://a/b"));
         assert!(parsed("https://a").unwrap_err().contains("TLS"));
+        assert!(interval("0").unwrap_err().contains("1 or more"));
+        assert_eq!(interval("0.5"), Ok(Duration::from_millis(500)));
         for text in ["", "localhost", "a b", "ftp://a", "/v1/metrics"] {
             assert!(parsed(text).is_err(), "{text}");
         }
@@ -175,14 +191,15 @@ mod tests {
     #[test]
     fn attempts_become_rarer_and_waiting_is_bounded() {
         let (every, mut failures) = (Duration::from_secs(15), Failures::default());
+        let target = &Target::parse("http://a/b").unwrap();
         let failed = |rest: Option<u64>| Err(Failure { why: "no".into(), rest: rest.map(Duration::from_secs) });
-        let waits: Vec<u64> = (0..8).map(|_| failures.after(failed(None), every).as_secs()).collect();
+        let waits: Vec<u64> = (0..8).map(|_| failures.after(failed(None), target, every).as_secs()).collect();
         assert_eq!(waits, [1, 2, 4, 8, 16, 32, 60, 60]);
         failures.count = u32::MAX;
-        assert_eq!(failures.after(failed(None), every), LONGEST_WAIT);
-        assert_eq!(failures.after(failed(Some(7)), every).as_secs(), 7);
-        assert_eq!(failures.after(failed(Some(u64::MAX)), every), LONGEST_REST);
-        assert_eq!(failures.after(Ok(()), every), every);
-        assert_eq!(failures.after(failed(None), every), FIRST_WAIT);
+        assert_eq!(failures.after(failed(None), target, every), LONGEST_WAIT);
+        assert_eq!(failures.after(failed(Some(7)), target, every).as_secs(), 7);
+        assert_eq!(failures.after(failed(Some(u64::MAX)), target, every), LONGEST_REST);
+        assert_eq!(failures.after(Ok(()), target, every), every);
+        assert_eq!(failures.after(failed(None), target, every), FIRST_WAIT);
     }
 }

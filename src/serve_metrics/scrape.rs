@@ -2,7 +2,7 @@
 
 use std::{io, net::SocketAddr, sync::Arc};
 
-use super::{follow::Published, openmetrics::CONTENT_TYPE};
+use super::{exposition::Form, follow::Published};
 use crate::http::{Answers, Body, END, ParsedRequest, Reply, is_local};
 
 const PATH: &str = "/metrics";
@@ -32,9 +32,11 @@ impl Answers for Scraped {
         if head.path.split('?').next() != Some(PATH) {
             return Ok(Reply::refusal("404 Not Found", "metrics are at /metrics\n"));
         }
-        let text: Arc<[u8]> = Arc::from(self.published.latest().text.as_bytes());
+        let form = Form::accepted(head.accept);
+        let text: Arc<[u8]> = form.text(&self.published.latest()).into_bytes().into();
         let found = format!(
-            "HTTP/1.1 200 OK\r\nContent-Type: {CONTENT_TYPE}\r\nCache-Control: no-store\r\nContent-Length: {}\r\n{END}",
+            "HTTP/1.1 200 OK\r\nContent-Type: {}\r\nVary: Accept\r\nCache-Control: no-store\r\nContent-Length: {}\r\n{END}",
+            form.content_type(),
             text.len()
         );
         Ok(match head.method {

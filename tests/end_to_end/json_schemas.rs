@@ -10,6 +10,8 @@ use std::{
 };
 
 use serde_json::{Map, Value, json};
+use stepscope_traces::{Segment, synthetic::Recipe};
+use tempfile::TempDir;
 
 use crate::{
     binary::{stepscope, text},
@@ -35,6 +37,15 @@ fn folders(folder: &str) -> Vec<String> {
     folders
 }
 
+/// A run of two jobs, one of which continues the other.
+fn continued() -> TempDir {
+    let run = tempfile::tempdir().unwrap();
+    for number in [1, 2] {
+        Recipe::default().write(&Segment::path(run.path(), number)).unwrap();
+    }
+    run
+}
+
 /// What commands say, of everything there is here to say something of.
 fn documents() -> Vec<(&'static str, Value)> {
     let say = |command: &'static str, words: &[&str]| {
@@ -49,6 +60,7 @@ fn documents() -> Vec<(&'static str, Value)> {
         documents.push(say("analyze", &[&format!("{fixtures}/{other}")]));
     }
     documents.push(say("analyze", &["traces/samples/tp2", "--steps", "all"]));
+    documents.push(say("analyze", &[continued().path().to_str().unwrap()]));
     let samples = |names: &[&str]| names.iter().map(|name| format!("traces/samples/{name}")).collect::<Vec<String>>();
     for names in [
         &["dp2-naive", "dp2-bucketed"][..],

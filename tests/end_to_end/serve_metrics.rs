@@ -49,10 +49,11 @@ impl Serving {
         ask(self.port, &format!("GET {path} HTTP/1.1\r\nHost: {host}\r\n\r\n"))
     }
 
-    /// The text of the metrics, once there are some.
+    /// The text of the metrics, once there are some, for those who know OpenMetrics.
     fn metrics(&self) -> String {
         prometheus::until("there are metrics", || {
-            let answer = self.ask("/metrics", &format!("127.0.0.1:{}", self.port));
+            let answer =
+                self.ask("/metrics", &format!("127.0.0.1:{}\r\nAccept: application/openmetrics-text", self.port));
             let (_, body) = answer.split_once("\r\n\r\n").unwrap();
             body.contains("stepscope_step_seconds ").then(|| body.to_owned())
         })
@@ -182,11 +183,19 @@ fn ranks_of_large_jobs_are_left_out() {
 
 #[test]
 fn another_parser_reads_metrics() {
-    let parser = "import sys\nfrom prometheus_client.openmetrics.parser import text_string_to_metric_families as parse\n\
-                  print(sum(len(family.samples) for family in parse(sys.stdin.read())))";
+    let serving = Serving::start("pp2-1f1b", &[], Path::new(SAMPLES));
+    parsed_by("prometheus_client.openmetrics.parser", &serving.metrics());
+    parsed_by("prometheus_client.parser", &once("pp2-1f1b", &[]));
+}
+
+/// Has a parser of Python read metrics.
+fn parsed_by(parser: &str, told: &str) {
+    let script = format!(
+        "import sys\nfrom {parser} import text_string_to_metric_families as parse\n\
+         print(sum(len(family.samples) for family in parse(sys.stdin.read())))"
+    );
     let mut python = Command::new("python3");
-    python.args(["-c", parser]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
-    let told = once("pp2-1f1b", &[]);
+    python.args(["-c", &script]).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = match python.spawn() {
         Ok(child) => child,
         Err(error) => return skipped("python", &error),
@@ -198,7 +207,7 @@ fn another_parser_reads_metrics() {
     if said.contains("ModuleNotFoundError") {
         return skipped("python", &"there is no prometheus_client");
     }
-    assert_eq!(text(&output.stdout).trim().parse(), Ok(Exposition::parse(&told).values.len()), "{said}");
+    assert_eq!(text(&output.stdout).trim().parse(), Ok(Exposition::parse(told).values.len()), "{said}");
 }
 
 #[test]
@@ -212,8 +221,13 @@ fn what_is_asked_for_otherwise_is_refused() {
     assert_eq!(status(&serving.ask("/metrics", "evil.example")), "403", "a name of somebody else's that leads here");
     assert_eq!(status(&ask(serving.port, &format!("POST /metrics HTTP/1.1\r\nHost: {here}\r\n\r\n"))), "405");
     assert_eq!(status(&ask(serving.port, "\0\0\0\0\r\n\r\n")), "400");
-    let head = ask(serving.port, &format!("HEAD /metrics HTTP/1.1\r\nHost: {here}\r\n\r\n"));
-    assert!(head.contains("openmetrics-text; version=1.0.0") && head.ends_with("\r\n\r\n"), "{head}");
+    for (takes, form) in [
+        ("text/plain", "text/plain; version=0.0.4"),
+        ("application/openmetrics-text;version=1.0.0", "application/openmetrics-text; version=1.0.0"),
+    ] {
+        let head = ask(serving.port, &format!("HEAD /metrics HTTP/1.1\r\nHost: {here}\r\nAccept: {takes}\r\n\r\n"));
+        assert!(head.contains(&format!("Content-Type: {form}")) && head.ends_with("\r\n\r\n"), "{head}");
+    }
     let taken = failure(&["serve-metrics", "single", "--listen", &serving.port.to_string()], Path::new(SAMPLES));
     assert!(taken.contains("cannot serve on 127.0.0.1:"), "{taken}");
     assert_eq!(serving.end(), (Some(0), String::new()));

@@ -1,7 +1,7 @@
 //! A run as tables in Parquet files, for SQL and data frames: what was recorded, and what the analysis says of it.
 //!
 //! `TABLE/run=NAME/rank=N/part-0.parquet`: readers take `run` and `rank` from the path, and need not open what they do not
-//! look for. Tables of the whole run have no `rank=`.
+//! look for. Tables of the whole run have no `rank=`. A run has the name of its directory.
 
 mod field;
 mod figures;
@@ -41,7 +41,7 @@ pub(super) fn export(run: &Run, wanted: &Wanted, target: PathBuf) -> Result<Expo
     overlay.leave(|rank| wanted.draws(rank));
     overlay.ranks.iter_mut().for_each(|rank| rank.links = Vec::new());
     let directory = WholeDirectory::begin(target)?;
-    let of_run = Partition::of_run(&directory, &run.info.name);
+    let of_run = Partition::of_run(&directory, run);
     figures::write(run, &analysis, &of_run)?;
     let steps = Steps::of(&analysis);
     let mut rows = Rows::default();

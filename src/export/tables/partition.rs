@@ -1,9 +1,12 @@
 //! Where a table's file lies: in a folder for its run, and in one for its rank, named as Hive does.
 
-use std::{fs, io, path::PathBuf};
+use std::{
+    fs, io,
+    path::{Path, PathBuf},
+};
 
 use anyhow::{Result, anyhow};
-use stepscope_traces::Rank;
+use stepscope_traces::{Rank, Run, Segment};
 
 use crate::output::WholeDirectory;
 
@@ -20,8 +23,9 @@ pub(super) struct Partition<'a> {
 
 impl<'a> Partition<'a> {
     /// What tables have of a run.
-    pub(super) fn of_run(directory: &'a WholeDirectory, run: &str) -> Partition<'a> {
-        Partition { directory, folder: format!("run={}", escaped(run)).into() }
+    pub(super) fn of_run(directory: &'a WholeDirectory, run: &Run) -> Partition<'a> {
+        let path = run.path.canonicalize().unwrap_or_else(|_| run.path.clone());
+        Partition { directory, folder: format!("run={}", escaped(&called(&path))).into() }
     }
 
     /// What they have of one of its ranks.
@@ -35,6 +39,19 @@ impl<'a> Partition<'a> {
         let cannot = |error: io::Error| anyhow!("cannot write the table {table}: {error}");
         fs::create_dir_all(&folder).map_err(cannot)?;
         Ok(folder.join("part-0.parquet"))
+    }
+}
+
+/// What a run is called among others: as its directory is, or its file without what is behind a point. Names that runs give
+/// themselves are often the same.
+fn called(path: &Path) -> String {
+    let name = |path: &Path| path.file_name().unwrap_or_default().to_string_lossy().into_owned();
+    let segment = Segment::beside(path).into_iter().find(|segment| segment.path == path);
+    let run = segment.and_then(|segment| Some((path.parent()?.parent()?, segment.number)));
+    match run {
+        Some((run, number)) => format!("{}-segment-{number}", name(run)),
+        None if path.is_dir() => name(path),
+        None => name(path).split('.').next().unwrap_or_default().to_owned(),
     }
 }
 

@@ -327,11 +327,12 @@ fn what_tables_cannot_be_is_refused_and_nothing_is_touched() {
     assert_eq!(fs::read_to_string(path.join("full/notes")).unwrap(), "theirs");
 }
 
-/// A run of a name that could be a path, and of a rank that recorded nothing but a span.
-fn oddly_named(path: &Path) -> &'static str {
-    const NAME: &str = "../a b=c/é %2F";
-    RunInfo::of_this_process(NAME).create(path).unwrap();
-    let mut writer = RankWriter::create(path, RankInfo::of_this_process(Rank(0))).unwrap();
+/// A run of a name that could be a part of a path, in a directory of that name, of a rank that recorded nothing but a span.
+fn oddly_named(directory: &Path) -> &'static str {
+    const NAME: &str = "..a b=c é %2F";
+    let path = directory.join(NAME);
+    RunInfo::of_this_process(NAME).create(&path).unwrap();
+    let mut writer = RankWriter::create(&path, RankInfo::of_this_process(Rank(0))).unwrap();
     writer.push_name(FIRST_NAME, "gemm").unwrap();
     writer
         .push_span(&Span {
@@ -351,8 +352,8 @@ fn oddly_named(path: &Path) -> &'static str {
 #[test]
 fn unknown_is_null_and_tables_without_rows_are_there() {
     let directory = tempfile::tempdir().unwrap();
-    oddly_named(&directory.path().join("run"));
-    let tables = exported(directory.path(), &["run"], directory.path());
+    let name = oddly_named(directory.path());
+    let tables = exported(directory.path(), &[name], directory.path());
     let spans = rows(&tables, "spans");
     assert_eq!((&spans[0]["name"], &spans[1]["name"]), (&json!("gemm"), &Value::Null));
     assert_eq!((&spans[0]["bytes"], &spans[0]["flops"]), (&Value::Null, &json!(i64::MAX)));

@@ -1,4 +1,4 @@
-//! OpenMetrics 1.0, as strictly as the standard has it for what we write.
+//! OpenMetrics 1.0 and the text format of Prometheus, as strictly as the standards have them for what we write.
 
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -10,7 +10,9 @@ pub(super) struct Exposition {
 impl Exposition {
     #[track_caller]
     pub(super) fn parse(text: &str) -> Exposition {
-        let body = text.strip_suffix("# EOF\n").unwrap_or_else(|| panic!("no # EOF: {text}"));
+        let open_metrics = text.strip_suffix("# EOF\n");
+        let body = open_metrics.unwrap_or(text);
+        let kinds: &[&str] = if open_metrics.is_some() { &["gauge", "counter", "info"] } else { &["gauge", "counter"] };
         let (mut values, mut families, mut family) = (BTreeMap::new(), BTreeSet::new(), ("", ""));
         for line in body.lines() {
             if let Some(said) = line.strip_prefix("# ") {
@@ -18,10 +20,10 @@ impl Exposition {
                 match word {
                     "TYPE" => {
                         assert!(families.insert(name), "{name} comes twice");
-                        assert!(["gauge", "counter", "info"].contains(&rest), "{line}");
+                        assert!(kinds.contains(&rest), "{line}");
                         family = (name, rest);
                     }
-                    "UNIT" => {
+                    "UNIT" if open_metrics.is_some() => {
                         assert!(name == family.0 && name.ends_with(&format!("_{rest}")), "{line}");
                     }
                     "HELP" => assert!(name == family.0 && rest.ends_with('.'), "{line}"),
@@ -34,10 +36,11 @@ impl Exposition {
                 (name, labels.strip_suffix('}').unwrap_or_else(|| panic!("{line}")))
             });
             let suffix = match family.1 {
-                "counter" => "_total",
+                "counter" if open_metrics.is_some() => "_total",
                 "info" => "_info",
                 _ => "",
             };
+            assert!(family.1 != "counter" || name.ends_with("_total"), "{line}");
             assert_eq!(name, format!("{}{suffix}", family.0), "{line}");
             let is_name = |name: &str| {
                 name.starts_with(|c: char| c.is_ascii_lowercase())
