@@ -39,12 +39,16 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     if is_run && !arguments.sources.iter().any(|source| object_storage::is_meant(source)) {
         bail!("{} is already a run directory", run.path.display());
     }
-    if is_run {
+    let is_there = arguments.run.exists();
+    check_is_new(&arguments.run)?;
+    let written = match is_run {
         // It was fetched, and is to be a directory of its own.
-        check_is_new(&arguments.run)?;
-        copy(&run.path, &arguments.run)?;
-    } else {
-        progress::shown(run.ranks.iter(), |progress| run.write_to(&arguments.run, progress))?;
+        true => copy(&run.path, &arguments.run),
+        false => progress::shown(run.ranks.iter(), |progress| Ok(run.write_to(&arguments.run, progress)?)),
+    };
+    if let Err(error) = written {
+        take_back(&arguments.run, is_there, &error);
+        return Err(error);
     }
     let mut stderr = anstream::stderr().lock();
     // A closed stderr leaves nobody to tell.
@@ -54,12 +58,34 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
 
 /// Refuses a directory that has something in it.
 fn check_is_new(path: &Path) -> Result<()> {
+    if path.join("run.json").exists() {
+        return Err(TraceError::AlreadyRecorded { path: path.to_owned() }.into());
+    }
     match fs::read_dir(path).into_iter().flatten().flatten().next() {
         Some(entry) => {
             let entry = entry.file_name().to_string_lossy().into_owned();
             Err(TraceError::NotEmpty { path: path.to_owned(), entry }.into())
         }
         None => Ok(()),
+    }
+}
+
+/// Takes away what was written of a run that cannot be finished, but nothing of somebody who has written there meanwhile.
+fn take_back(path: &Path, was_there: bool, error: &anyhow::Error) {
+    use TraceError::{AlreadyRecorded, NotARun, NotEmpty, OpenToAll, Vanished};
+    let is_of_others = matches!(
+        error.downcast_ref(),
+        Some(AlreadyRecorded { .. } | NotARun { .. } | NotEmpty { .. } | OpenToAll { .. } | Vanished { .. })
+    );
+    if is_of_others {
+        return;
+    }
+    // What cannot be removed is an interrupted run.
+    for entry in fs::read_dir(path).into_iter().flatten().flatten() {
+        drop(fs::remove_dir_all(entry.path()).or_else(|_| fs::remove_file(entry.path())));
+    }
+    if !was_there {
+        drop(fs::remove_dir(path));
     }
 }
 

@@ -132,10 +132,11 @@ impl Output {
 fn because(what: String, why: &io::Error) -> anyhow::Error {
     match why.raw_os_error() {
         Some(code) => anyhow::anyhow!("{what}: {}", io::Error::from_raw_os_error(code)),
-        None => match why.get_ref().and_then(|inner| inner.source()) {
-            Some(inner) => anyhow::anyhow!("{what}: {inner}"),
-            None => anyhow::anyhow!("{what}: {why}"),
-        },
+        None => {
+            let why =
+                why.get_ref().and_then(|inner| inner.source()).map_or_else(|| why.to_string(), ToString::to_string);
+            anyhow::anyhow!("{what}: {}", why.rsplit_once(" at path ").map_or(&*why, |(said, _)| said))
+        }
     }
 }
 
@@ -179,5 +180,7 @@ mod tests {
         let error = Output::open(Some(&path)).unwrap().write_file(full).unwrap_err().to_string();
         assert_eq!(error, format!("cannot write {}: No space left on device (os error 28)", path.display()));
         assert_eq!(fs::read_dir(directory.path()).unwrap().count(), 0);
+        let Err(error) = Output::open(Some(Path::new("/proc/trace"))) else { panic!("no files are made there") };
+        assert!(!error.to_string().contains(HIDDEN), "{error}");
     }
 }

@@ -4,7 +4,7 @@ use std::io::Write;
 
 use anstyle::AnsiColor;
 use stepscope_plan::text;
-use stepscope_traces::{RankDirectory, SummaryUse};
+use stepscope_traces::{RankDirectory, SummaryError, SummaryUse};
 
 use crate::folded::Folded;
 
@@ -12,10 +12,11 @@ use crate::folded::Folded;
 pub(crate) fn tell<'a>(ranks: impl Iterator<Item = &'a RankDirectory> + Clone) {
     let passed_over = ranks.clone().filter_map(|rank| match rank.summary_use()? {
         SummaryUse::Read => None,
-        SummaryUse::PassedOver(why) => Some((rank.info.rank, why.to_string())),
+        SummaryUse::PassedOver(why @ SummaryError::Unreadable(_)) => Some((rank.info.rank, why.to_string())),
+        SummaryUse::PassedOver(why) => Some((rank.info.rank, format!("{why}; `stepscope summarize` writes it again"))),
     });
     for line in Folded::of(passed_over).lines() {
-        warn(&format!("the summary is not used for {line}; `stepscope summarize` writes it again"));
+        warn(&format!("the summary is not used for {line}"));
     }
     let read = ranks.clone().filter(|rank| matches!(rank.summary_use(), Some(SummaryUse::Read))).count();
     if read > 0 {

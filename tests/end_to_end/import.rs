@@ -1,6 +1,7 @@
 use std::{
     fs,
     path::{Path, PathBuf},
+    process::Command,
 };
 
 use serde_json::{Value, json as value};
@@ -137,6 +138,25 @@ fn what_is_imported_says_the_same() {
         assert!(again.contains("is already a run directory"), "{again}");
         let again = failure(&[&["import", "--run", &run], sources].concat(), here.path());
         assert!(again.contains("already contains a recording"), "{again}");
+    }
+}
+
+#[test]
+fn what_cannot_be_finished_leaves_nothing() {
+    let here = tempfile::tempdir().unwrap();
+    // Files may not be longer than a few kilobytes.
+    let script = "trap '' XFSZ; ulimit -f 8; exec \"$@\"";
+    for (run, is_there) in [("new", false), ("empty", true)] {
+        if is_there {
+            fs::create_dir(here.path().join(run)).unwrap();
+        }
+        let mut shell = Command::new("sh");
+        shell.args(["-c", script, "sh", env!("CARGO_BIN_EXE_stepscope"), "import"]);
+        let output = shell.arg(fixture("kineto/ddp")).args(["--run", run]).current_dir(here.path()).output().unwrap();
+        let said = text(&output.stderr);
+        assert!(!output.status.success() && said.contains("File too large"), "{said}");
+        let left = fs::read_dir(here.path().join(run)).map(|entries| entries.count()).ok();
+        assert_eq!(left, is_there.then_some(0), "{said}");
     }
 }
 

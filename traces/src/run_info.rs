@@ -250,6 +250,9 @@ impl RunInfo {
 
     /// Writes `run.json` unless it is there, in a directory that has nothing else but what is expected.
     fn create_beside(&self, path: &Path, is_expected: impl Fn(&str) -> bool) -> Result<bool, TraceError> {
+        if path.metadata().is_ok_and(|there| !there.is_dir()) {
+            return Err(TraceError::NotARun { path: path.to_owned(), why: "it is a file".into() });
+        }
         fs::create_dir_all(path).map_err(TraceError::io("create", path))?;
         let directory = fs::metadata(path).map_err(TraceError::io("open", path))?;
         if directory.uid() != geteuid().as_raw() && directory.mode() & Mode::S_IWOTH.bits() != 0 {

@@ -21,6 +21,9 @@ fn a_run_is_made_once_and_can_be_joined() {
     assert_eq!(run.state(), State::Interrupted, "nobody recorded anything");
     let left_over: Vec<_> = fs::read_dir(directory.path()).unwrap().map(|entry| entry.unwrap().file_name()).collect();
     assert_eq!(left_over, ["run.json"]);
+    let file = directory.path().join("run.json");
+    let Err(error) = info.create_or_join(&file) else { panic!("a file is no directory") };
+    assert!(error.to_string().ends_with("is not a run directory: it is a file"), "{error}");
 }
 
 #[test]
