@@ -136,8 +136,8 @@ fn trace_hint(error: &TraceError) -> Option<String> {
                 .into(),
         ),
         TraceError::OnlySummary { .. } => Some(
-            "a summary has all complete steps: leave out --steps, and ask for text, markdown or JSON; for more, copy the \
-             .arrows files of the rank, too"
+            "copy the .arrows files of the rank, too: a summary has no other --steps and no timeline, and is not enough \
+             where ranks count different steps or do not say what their groups are for"
                 .into(),
         ),
         TraceError::UselessSummary { .. } => {

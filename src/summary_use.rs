@@ -11,7 +11,7 @@ use crate::folded::Folded;
 /// Says it of some ranks that were read.
 pub(crate) fn tell<'a>(ranks: impl Iterator<Item = &'a RankDirectory> + Clone) {
     let passed_over = ranks.clone().filter_map(|rank| match rank.summary_use()? {
-        SummaryUse::Read => None,
+        SummaryUse::Read | SummaryUse::ReadAgain => None,
         SummaryUse::PassedOver(why @ SummaryError::Unreadable(_)) => Some((rank.info.rank, why.to_string())),
         SummaryUse::PassedOver(why) => Some((rank.info.rank, format!("{why}; `stepscope summarize` writes it again"))),
     });

@@ -1,7 +1,7 @@
 //! Analyzes a run: reads its ranks, asks each question of them, and puts the answers together.
 
 use stepscope_plan::Assumptions;
-use stepscope_traces::{GroupInfo, Rank, RankDirectory, RankInfo, Run, RunInfo, State, Step};
+use stepscope_traces::{GroupInfo, Rank, RankDirectory, RankInfo, Run, RunInfo, State, Step, SummaryUse};
 
 use crate::{
     each_rank::each_rank,
@@ -92,6 +92,9 @@ pub(crate) fn analyze_and<T>(
     };
     let wrong: Vec<&RankDirectory> =
         chosen.into_iter().zip(&mut ranks).filter_map(|(place, rank)| (!is_right(rank)).then_some(place)).collect();
+    for rank in wrong.iter().filter(|rank| matches!(rank.summary_use(), Some(SummaryUse::Read))) {
+        rank.note_summary_use(SummaryUse::ReadAgain);
+    }
     let known = Counting::Known(&counted);
     for right in read_ranks(&wrong, &|_| {}, |rank| read_rank(info, rank, selection, known, detail))? {
         if let Some(rank) = ranks.iter_mut().find(|rank| rank.info.rank == right.info.rank) {

@@ -93,6 +93,9 @@ fn segments(analysis: &Analysis) -> Option<String> {
     let all = &analysis.run.segments;
     let index = all.iter().position(|segment| segment.is_analyzed)?;
     let last = all.last()?.number;
+    if all.len() == 1 {
+        return Some(format!("{last}, which nobody has continued"));
+    }
     let before = index.checked_sub(1).and_then(|index| all.get(index)).map(|before| {
         let why = before.ended_by.as_deref().map_or_else(String::new, |why| format!(": {}", text::printable(why)));
         format!("; {} before it is {}{why}", before.number, before.state.word())

@@ -203,8 +203,7 @@ fn of_time(analysis: &Analysis) -> Vec<Family> {
 
 fn of_memory(reading: &Reading, analysis: &Analysis) -> Vec<Family> {
     let fullest = RankMemory::fullest(reading.memory.iter().map(AsRef::as_ref));
-    let device = analysis.run.device.as_ref().and_then(|device| device.memory_bytes);
-    let room = device.and_then(|device| reading.memory.iter().map(|memory| memory.headroom_bytes(device)).min());
+    let room = reading.memory.iter().filter_map(|memory| analysis.headroom_bytes(memory)).min();
     let of_fullest = fullest.into_iter().flat_map(|memory| &memory.at_peak);
     vec![
         Family {
@@ -221,7 +220,7 @@ fn of_memory(reading: &Reading, analysis: &Analysis) -> Vec<Family> {
         gauge(
             "stepscope_memory_headroom_bytes",
             Unit::Bytes,
-            "Device memory that was never used, on the rank that has least of it.",
+            "Memory of a device that was never used, of the device that has least of it.",
             room.map(|room| room as f64),
         ),
     ]

@@ -78,7 +78,6 @@ fn of_memory(reading: &Reading, analysis: &Analysis) -> Vec<Family> {
         of_category
             .map(move |(category, bytes)| labelled(&[("rank", &*rank), ("category", category.word())], *bytes as f64))
     });
-    let device = analysis.run.device.as_ref().and_then(|device| device.memory_bytes);
     vec![
         Family {
             samples: now.collect(),
@@ -108,11 +107,11 @@ fn of_memory(reading: &Reading, analysis: &Analysis) -> Vec<Family> {
             )
         },
         Family {
-            samples: each(&|memory| device.map(|device| memory.headroom_bytes(device))),
+            samples: each(&|memory| analysis.headroom_bytes(memory)),
             ..gauge(
                 "stepscope_rank_memory_headroom_bytes",
                 Unit::Bytes,
-                "Device memory that the rank has never used.",
+                "Memory of the rank's device that was never used.",
                 None,
             )
         },

@@ -44,7 +44,7 @@ pub(crate) struct Arguments {
     /// Summarize the part I of N of these ranks, counted from 0 [default under srun: that of the task]
     ///
     /// For job arrays: --share $SLURM_ARRAY_TASK_ID/64.
-    #[arg(long, value_name = "I/N", value_parser = share::share)]
+    #[arg(long, value_name = "I/N", value_parser = share::share, allow_hyphen_values = true)]
     share: Option<Share>,
     /// Output format.
     #[arg(long, value_enum, default_value = "text")]
@@ -99,9 +99,12 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let made = progress::shown(chosen.iter().copied(), |progress| summarize(&run.info, &chosen, progress))?;
     tell(&run, &made, arguments.format)?;
     let failed = made.iter().filter(|made| made.outcome.is_err() && !is_recorded(made)).count();
-    match failed {
-        0 => Ok(()),
-        _ => bail!("{} of {} could not be summarized", failed, text::counted(made.len() as u64, "rank")),
+    let first = made.iter().filter(|made| !is_recorded(made)).find_map(|made| made.outcome.as_ref().err());
+    match first {
+        None => Ok(()),
+        Some(why) => {
+            bail!("{failed} of {} could not be summarized: {why}", text::counted(made.len() as u64, "rank"))
+        }
     }
 }
 

@@ -144,7 +144,11 @@ fn expected(analysis: &Value) -> BTreeMap<String, f64> {
     for rank in memory {
         let label = format!("{{rank=\"{}\"}}", rank["rank"]);
         let peak = number(&rank["peak_bytes"]);
-        let used = number(&rank["ledger"]["device_used_bytes"]).or(number(&rank["reserved_peak_bytes"])).or(peak);
+        let own = number(&rank["ledger"]["device_used_bytes"]).or(number(&rank["reserved_peak_bytes"])).or(peak);
+        let own = own.filter(|_| analysis["run"]["ranks_on_a_device"].is_null());
+        let sampled = analysis["devices"].as_array().unwrap().iter().find(|device| device["rank"] == rank["rank"]);
+        let sampled = sampled.and_then(|device| number(&device["counters"]["gpu.memory_used"]["most"]));
+        let used = own.into_iter().chain(sampled).reduce(f64::max);
         say(&format!("stepscope_rank_memory_peak_bytes{label}"), peak);
         say(
             &format!("stepscope_rank_memory_headroom_bytes{label}"),

@@ -67,7 +67,10 @@ fn what_commands_say_is_the_same_and_they_say_what_they_read() {
     let alone = stepscope(commands[0], at);
     assert_eq!(text(&alone.stdout), text(&recorded[0].stdout));
     let said = failure(&["analyze", "run", "--steps", "2..4"], at);
-    assert!(said.contains("has only a summary") && said.contains("hint: a summary has all complete steps"), "{said}");
+    assert!(
+        said.contains("has only a summary") && said.contains("hint: copy the .arrows files of the rank, too"),
+        "{said}"
+    );
     let said = failure(&["summarize", "run"], at);
     assert!(said.contains("no summary of rank 1: ") && said.contains("2 of 2 ranks could not be summarized"), "{said}");
     let inspected = text(&stepscope(&["inspect", "run"], at).stdout);

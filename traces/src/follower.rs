@@ -10,6 +10,7 @@ use std::{
 use crate::{
     error::TraceError,
     format::scan::{Scanner, Tally},
+    ids::Nanos,
     loss::Loss,
     rank_data::{RankData, Survey, TableSurvey},
     rank_info::{RankInfo, State},
@@ -55,6 +56,15 @@ impl Follower {
             window,
             dropped_events: 0,
         })
+    }
+
+    /// When a rank counted something last, by its own clock.
+    pub(crate) fn newest_counter(directory: &Path) -> Option<Nanos> {
+        let mut counters: TableTail<CounterSamples> = TableTail::new(directory, Window::NONE).ok()?;
+        let mut nothing = CounterSamples::default();
+        counters.poll(&mut nothing).ok()?;
+        counters.finish(&mut nothing);
+        counters.survey().time.map(|(_, end)| end)
     }
 
     /// Appends to `data` what was recorded since the last call.

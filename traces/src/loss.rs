@@ -26,13 +26,13 @@ impl Loss {
     pub fn words(&self) -> String {
         let Loss { dropped_events, unreadable_bytes, unreadable_events } = *self;
         let dropped = (dropped_events > 0).then(|| format!("{} dropped", counted(dropped_events, "event")));
-        let unreadable = (unreadable_bytes > 0 || unreadable_events > 0).then(|| {
-            let events = match unreadable_events {
-                0 => String::new(),
-                events => format!(" ({})", counted(events, "event")),
-            };
-            format!("{} unreadable{events}", counted(unreadable_bytes, "byte"))
-        });
+        let (bytes, events) = (counted(unreadable_bytes, "byte"), counted(unreadable_events, "event"));
+        let unreadable = match (unreadable_bytes, unreadable_events) {
+            (0, 0) => None,
+            (0, _) => Some(format!("{events} unreadable")),
+            (_, 0) => Some(format!("{bytes} unreadable")),
+            _ => Some(format!("{bytes} unreadable ({events})")),
+        };
         dropped.into_iter().chain(unreadable).collect::<Vec<_>>().join(", ")
     }
 }
@@ -43,5 +43,21 @@ impl AddAssign for Loss {
         self.dropped_events = self.dropped_events.saturating_add(other.dropped_events);
         self.unreadable_bytes = self.unreadable_bytes.saturating_add(other.unreadable_bytes);
         self.unreadable_events = self.unreadable_events.saturating_add(other.unreadable_events);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn words_have_what_is_not_zero() {
+        let words = |dropped_events, unreadable_bytes, unreadable_events| {
+            Loss { dropped_events, unreadable_bytes, unreadable_events }.words()
+        };
+        assert_eq!(words(0, 0, 0), "");
+        assert_eq!(words(0, 0, 13_394), "13,394 events unreadable");
+        assert_eq!(words(0, 5, 0), "5 bytes unreadable");
+        assert_eq!(words(1, 5, 2), "1 event dropped, 5 bytes unreadable (2 events)");
     }
 }

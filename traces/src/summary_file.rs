@@ -42,6 +42,8 @@ const OF_ORIGIN: usize = 2;
 pub enum SummaryUse {
     /// It was read instead of what was recorded.
     Read,
+    /// What was recorded was read as well, since the job counts other steps than the rank, or calls axes otherwise.
+    ReadAgain,
     /// What was recorded was read.
     PassedOver(SummaryError),
 }

@@ -10,7 +10,7 @@ use super::{
     clock::ClockSummary,
     collectives::{CollectiveFigures, Straggler, Wait},
     critical_path::CriticalPath,
-    devices::DeviceFigures,
+    devices::{DeviceFigures, MEMORY_USED},
     experts::ExpertFigures,
     finding::Finding,
     hang::Hang,
@@ -252,6 +252,16 @@ impl Analysis {
         let caused = self.stragglers.iter().filter(|straggler| straggler.caused_wait_ns > 0);
         // Of several, the first.
         caused.rev().max_by_key(|straggler| straggler.caused_wait_ns)
+    }
+
+    /// What was never used of the device of a rank with this memory; none, where ranks share it and nobody sampled it.
+    pub fn headroom_bytes(&self, memory: &RankMemory) -> Option<u64> {
+        let device_bytes = self.run.device.as_ref()?.memory_bytes?;
+        let sampled = self.devices.iter().find(|device| device.rank == memory.rank);
+        let sampled = sampled.and_then(|device| device.counters.get(MEMORY_USED)).map(|used| used.most as u64);
+        let is_alone = self.run.ranks_on_a_device.is_none();
+        let used = sampled.max(is_alone.then(|| memory.device_used_bytes()))?;
+        Some(device_bytes.saturating_sub(used))
     }
 
     /// What a place is called.

@@ -97,3 +97,6 @@ const LEAST_HELD: f64 = 0.1;
 
 /// The counter of the clock of the SMs.
 pub(crate) const SM_CLOCK: &str = "gpu.sm_clock_mhz";
+
+/// The counter of what all processes use of its memory.
+pub(crate) const MEMORY_USED: &str = "gpu.memory_used";

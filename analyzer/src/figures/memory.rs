@@ -96,11 +96,11 @@ impl RankMemory {
         ranks.rev().max_by_key(|memory| memory.peak_bytes)
     }
 
-    /// What was never used of a device of so much memory: by what the device says itself; where it says nothing, by what was
+    /// What the rank used of its device at once: by what the device says of its process; where it says nothing, by what was
     /// taken from it, or else allocated.
-    pub fn headroom_bytes(&self, device_bytes: u64) -> u64 {
+    pub(super) fn device_used_bytes(&self) -> u64 {
         let said = self.ledger.as_ref().map(|ledger| ledger.device_used_bytes);
-        device_bytes.saturating_sub(said.or(self.reserved_peak_bytes).unwrap_or(self.peak_bytes))
+        said.or(self.reserved_peak_bytes).unwrap_or(self.peak_bytes)
     }
 }
 

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use stepscope_plan::text;
-use stepscope_traces::{ClockSnapshot, Incident, IncidentKind, KeptIncident, RankDirectory, Run, State};
+use stepscope_traces::{Incident, IncidentKind, KeptIncident, RankDirectory, Run, State};
 
 /// An incident that is known.
 #[derive(Clone, Debug, PartialEq)]
@@ -37,8 +37,7 @@ fn unexplained_end(run: &Run, known: &[KnownIncident]) -> Option<KnownIncident> 
     let why = broken.iter().find_map(|rank| rank.info.reason.clone());
     let ranks: Vec<_> = broken.iter().map(|rank| rank.info.rank).collect();
     let named = text::named_ranks(&ranks.iter().map(|rank| rank.0).collect::<Vec<_>>());
-    let last = |snapshots: &[ClockSnapshot]| snapshots.last().map(|snapshot| snapshot.wall_ns);
-    let time_ns = broken.iter().filter_map(|rank| last(&rank.info.clock.snapshots)).max()?;
+    let time_ns = broken.iter().filter_map(|rank| rank.last_heard()).max()?;
     let incident = Incident {
         kind: if why.is_some() { IncidentKind::Failed } else { IncidentKind::Killed },
         time_ns,

@@ -11,14 +11,13 @@ pub(crate) fn segments(run: &Run) -> Vec<SegmentSummary> {
 
 fn summary(Segment { number, path }: Segment, analyzed: &Run) -> Option<SegmentSummary> {
     let run = Run::open(&path).ok()?;
-    let last = |rank: &stepscope_traces::RankDirectory| Some(rank.info.clock.snapshots.last()?.wall_ns.0);
     let incidents = KeptIncident::all_of(&path);
     let told = incidents.iter().find(|kept| kept.incident.ended_job).map(|kept| kept.incident.summary.clone());
     Some(SegmentSummary {
         number,
         is_analyzed: path == analyzed.path,
         started: run.info.started.clone(),
-        ended_wall_ns: run.ranks.iter().filter_map(last).max(),
+        ended_wall_ns: run.ranks.iter().filter_map(|rank| rank.last_heard()).max().map(|time| time.0),
         state: run.state(),
         ended_by: told.or_else(|| run.ranks.iter().find_map(|rank| rank.info.reason.clone())),
         path,

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use stepscope_traces::{CounterId, CounterSamples, Names};
 
 use crate::{
-    figures::Ledger,
+    figures::{Ledger, MEMORY_USED},
     rank::{
         held_samples::{self, HeldSamples},
         ledger::{BesideAllocator, Parts, ledger},
@@ -16,8 +16,7 @@ use crate::{
 
 /// How counters of devices and of the links between them begin.
 const PREFIXES: [&str; 3] = ["gpu.", "pcie.", "nvlink."];
-/// What a device says is in use, and what the process that asked has of it: others may be on the device.
-const MEMORY_USED: &str = "gpu.memory_used";
+/// What the process that asked has of what a device says is in use: others may be on the device.
 pub(crate) const MEMORY_USED_BY_PROCESS: &str = "gpu.memory_used_by_process";
 
 /// How long it may take to ask a device, in nanoseconds.

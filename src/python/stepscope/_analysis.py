@@ -131,8 +131,10 @@ class Analysis(Record):
 
     def directory(self) -> Path:
         """The run directory. What another tool recorded is imported into a temporary one, once."""
-        if len(self._sources) == 1 and (Path(self._sources[0]) / "run.json").is_file():
-            return Path(self._sources[0])
+        if len(self._sources) == 1:
+            run = _tables.newest_segment(Path(self._sources[0]))
+            if (run / "run.json").is_file():
+                return run
         if self._imported is None:
             folder = tempfile.mkdtemp(prefix="stepscope-")
             weakref.finalize(self, shutil.rmtree, folder, ignore_errors=True)

@@ -25,6 +25,14 @@ def ranks(run: Path) -> List[Tuple[int, Path]]:
     return sorted(found)
 
 
+def newest_segment(run: Path) -> Path:
+    """The newest segment of a run that jobs continue; any other run itself."""
+    segments = [path for path in (run / "segments").glob("*") if path.name.isdigit() and (path / "run.json").is_file()]
+    if (run / "run.json").is_file() or not segments:
+        return run
+    return max(segments, key=lambda path: int(path.name))
+
+
 def table(run: Path, name: str, rank: Optional[int], as_: str) -> Any:
     """A table of one rank, or of all of them with a column that says which."""
     _check(as_)

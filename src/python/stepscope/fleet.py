@@ -58,7 +58,16 @@ def summarize(
 
     Raises :class:`StepscopeError` when all tasks have ended, if one of them failed.
     """
-    path = os.path.abspath(os.fspath(run))
+    path = os.fspath(run)
+    if "://" not in path:
+        path = os.path.abspath(path)
+    if tasks is not None and tasks < 1:
+        raise StepscopeError("%d tasks cannot summarize anything" % tasks, "leave tasks out, or have 1 or more")
+    if client is not None and not _is_ray(client) and not hasattr(client, "submit"):
+        raise StepscopeError(
+            "%r is nothing that runs tasks" % (client,),
+            "pass a Dask client (dask.distributed.Client(...)), the module ray, or an executor of concurrent.futures",
+        )
     chosen = rank_choice(ranks)
     if client is None:
         return _whole([_task(path, chosen, 0, 1)])
@@ -78,9 +87,13 @@ def _task(path: str, chosen: Sequence[str], part: int, parts: int) -> Dict[str, 
     return {"host": socket.gethostname(), "seconds": time.monotonic() - begun, "ranks": done["ranks"], "error": error}
 
 
+def _is_ray(client: Any) -> bool:
+    return hasattr(client, "remote") and hasattr(client, "get")
+
+
 def _mapped(client: Any, tasks: Sequence[Any]) -> List[Dict[str, Any]]:
     """What an engine makes of tasks."""
-    if hasattr(client, "remote") and hasattr(client, "get"):
+    if _is_ray(client):
         remote = client.remote(_task)
         return list(client.get([remote.remote(*task) for task in tasks]))
     # A client of Dask remembers what a function gave, unless it is told that files change.

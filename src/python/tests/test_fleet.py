@@ -85,6 +85,15 @@ class Fleet(unittest.TestCase):
             stepscope.fleet.summarize(self.folder / "nothing")
         self.assertIn("1 of 1 tasks failed", raised.exception.message)
 
+    def test_what_runs_no_tasks_is_refused(self) -> None:
+        with self.assertRaisesRegex(stepscope.StepscopeError, "nothing that runs tasks"):
+            stepscope.fleet.summarize(SAMPLE, client="scheduler:8786")
+        with concurrent.futures.ThreadPoolExecutor() as executor:
+            with self.assertRaisesRegex(stepscope.StepscopeError, "0 tasks cannot"):
+                stepscope.fleet.summarize(SAMPLE, client=executor, tasks=0)
+        with self.assertRaisesRegex(stepscope.StepscopeError, "object storage"):
+            stepscope.fleet.summarize("file:///nowhere/run")
+
 
 if __name__ == "__main__":
     unittest.main()

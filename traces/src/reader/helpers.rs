@@ -88,11 +88,11 @@ fn did_anything(rank: &RankDirectory) -> bool {
     }
     let (mut activity, mut memory) = (false, false);
     let trains = |kind: SpanKind| !kind.is_annotation() || matches!(kind, SpanKind::Step | SpanKind::Phase);
-    let visited = Follower::new(&rank.path, Window::ALL).and_then(|mut follower| {
-        let spans = |_: &RankData, spans: &mut Spans| activity |= spans.rows().any(|span| trains(span.kind));
-        follower.visit(&mut RankData::default(), spans, |events| memory |= events.rows().next().is_some())
-    });
-    visited.is_err() || activity || memory
+    let Ok(mut follower) = Follower::new(&rank.path, Window::ALL) else { return true };
+    let spans = |_: &RankData, spans: &mut Spans| activity |= spans.rows().any(|span| trains(span.kind));
+    let visited = follower.visit(&mut RankData::default(), spans, |events| memory |= events.rows().next().is_some());
+    let is_whole = || follower.loss(&rank.info, rank.state).is_none();
+    visited.is_err() || activity || memory || !is_whole()
 }
 
 #[cfg(test)]
@@ -180,6 +180,18 @@ mod tests {
         assert_eq!(told_apart(&job), (vec![(0, 0), (1, 1)], vec![]));
         let job = [(variable(), kernels), (variable(), Did::Unknown)];
         assert_eq!(told_apart(&job), (vec![(0, 0), (1, 1)], vec![]));
+    }
+
+    #[test]
+    fn a_rank_whose_spans_are_lost_is_missed() {
+        let directory = tempfile::tempdir().unwrap();
+        RunInfo::of_this_process("job").create(directory.path()).unwrap();
+        for rank in 0..2 {
+            record(directory.path(), rank, variable(), Did::Kernels);
+        }
+        std::fs::write(directory.path().join("rank-00001/spans.arrows"), "").unwrap();
+        let run = Run::open(directory.path()).unwrap();
+        assert_eq!((run.ranks.len(), run.helpers.len()), (2, 0));
     }
 
     #[test]

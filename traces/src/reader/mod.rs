@@ -8,7 +8,7 @@ use std::{
     fs, io, mem,
     path::{Path, PathBuf},
     sync::{
-        Arc, OnceLock,
+        Arc, Mutex, PoisonError,
         atomic::{AtomicU64, Ordering},
     },
 };
@@ -16,7 +16,7 @@ use std::{
 use crate::{
     error::{SummaryError, TraceError},
     follower::Follower,
-    ids::Rank,
+    ids::{Nanos, Rank},
     import::{self, ImportedRank, ImportedRun, RankSource, SourceRank},
     inferred_steps::{InferredSteps, UnnumberedKernels},
     loss::Loss,
@@ -72,7 +72,7 @@ impl Run {
                     state,
                     source: None,
                     read: Arc::default(),
-                    summary_use: OnceLock::new(),
+                    summary_use: Mutex::default(),
                 };
                 // A rank that has recorded nothing and has no `rank.json` is about to begin, or was killed before it did.
                 if !(unnamed && rank.survey().is_ok_and(|survey| survey.is_empty())) {
@@ -117,7 +117,7 @@ impl Run {
             state,
             source: Some(source),
             read: Arc::default(),
-            summary_use: OnceLock::new(),
+            summary_use: Mutex::default(),
         };
         let path = paths.first().map_or_else(PathBuf::new, |path| path.to_path_buf());
         let ranks = ranks.into_iter().map(directory).collect();
@@ -177,7 +177,7 @@ pub struct RankDirectory {
     /// How many bytes of it were read.
     read: Arc<AtomicU64>,
     /// What became of its summary.
-    summary_use: OnceLock<SummaryUse>,
+    summary_use: Mutex<Option<SummaryUse>>,
 }
 
 /// What is known of a rank once it has been read. A trace of another tool says some of it only at its end.
@@ -346,13 +346,21 @@ impl RankDirectory {
     }
 
     /// What became of its summary when it was to be read; none, where it has none or was not read.
-    pub fn summary_use(&self) -> Option<&SummaryUse> {
-        self.summary_use.get()
+    pub fn summary_use(&self) -> Option<SummaryUse> {
+        self.summary_use.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
-    /// Notes what became of its summary, the first time.
+    /// Notes what became of its summary.
     pub fn note_summary_use(&self, summary_use: SummaryUse) {
-        drop(self.summary_use.set(summary_use));
+        *self.summary_use.lock().unwrap_or_else(PoisonError::into_inner) = Some(summary_use);
+    }
+
+    /// When anything was heard of it last, by the time of day: when it said the time, or counted something.
+    pub fn last_heard(&self) -> Option<Nanos> {
+        let said = self.info.clock.snapshots.last()?.wall_ns;
+        let counted = if self.source.is_none() { Follower::newest_counter(&self.path) } else { None };
+        let counted = counted.and_then(|time| self.info.clock.wall_clock().map(time.0)).map(Nanos);
+        Some(counted.map_or(said, |counted| counted.max(said)))
     }
 
     /// How many bytes its spans and its memory take, or its trace.

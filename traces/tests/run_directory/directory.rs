@@ -154,6 +154,24 @@ fn a_writer_that_just_goes_leaves_an_interrupted_run() {
 }
 
 #[test]
+fn a_rank_that_was_killed_was_last_heard_of_when_it_counted_something() {
+    let directory = tempfile::tempdir().unwrap();
+    RunInfo::of_this_process("test").create(directory.path()).unwrap();
+    let mut writer = RankWriter::create(directory.path(), RankInfo::of_this_process(Rank(0))).unwrap();
+    let begun = Run::open(directory.path()).unwrap().ranks[0].info.clock.snapshots[0];
+    let after = |seconds: i64| Nanos(begun.rank_ns.0 + seconds * 1_000_000_000);
+    for seconds in [1, 9] {
+        let sample = CounterSample { time_ns: after(seconds), counter: Counter::Loss.id(), value: 1.0 };
+        writer.push_counter(&sample).unwrap();
+    }
+    writer.flush().unwrap();
+    drop(writer);
+    let run = Run::open(directory.path()).unwrap();
+    assert_eq!(run.state(), State::Interrupted);
+    assert_eq!(run.ranks[0].last_heard(), Some(Nanos(begun.wall_ns.0 + 9_000_000_000)));
+}
+
+#[test]
 fn a_removed_directory_is_noticed() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().join("run");
