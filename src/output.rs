@@ -6,7 +6,7 @@ mod whole_directory;
 
 use std::{
     fs::{self, File},
-    io::{self, Seek, Write},
+    io::{self, BufWriter, Seek, Write},
     path::{Path, PathBuf},
 };
 
@@ -73,29 +73,40 @@ impl Output {
 
     /// Writes all of it. A file is in its place after that, and not before.
     pub(crate) fn write(self, text: &str) -> Result<()> {
-        let cannot = |path: &Path| format!("cannot write {}", path.display());
         match self {
             Output::Stdout => {
                 let mut stdout = anstream::stdout().lock();
-                stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()).map_err(|error| {
-                    match error.kind() {
-                        // Whoever reads has read enough.
-                        io::ErrorKind::BrokenPipe => error.into(),
-                        _ => because("cannot write".into(), &error),
-                    }
-                })?;
+                stdout.write_all(text.as_bytes()).and_then(|()| stdout.flush()).map_err(of_stdout)
             }
-            Output::Whole(mut file, path) => {
-                let plain = anstream::adapter::strip_str(text).to_string();
-                file.file().write_all(plain.as_bytes()).map_err(|error| because(cannot(&path), &error))?;
-                file.finish(&path).map_err(|error| because(cannot(&path), &error))?;
-            }
-            Output::Special(mut file, path) => {
-                let plain = anstream::adapter::strip_str(text).to_string();
-                file.write_all(plain.as_bytes()).map_err(|error| because(cannot(&path), &error))?;
-            }
+            _ => self.write_plain(|to| write!(to, "{}", anstream::adapter::strip_str(text))),
         }
-        Ok(())
+    }
+
+    /// Writes what has no colors, as it comes. A file is in its place after that, and not before.
+    pub(crate) fn write_plain(self, write: impl FnOnce(&mut dyn Write) -> io::Result<()>) -> Result<()> {
+        let write_to = |to: &mut dyn Write| {
+            let mut to = BufWriter::new(to);
+            write(&mut to)?;
+            to.flush()
+        };
+        let cannot = |path: &Path| format!("cannot write {}", path.display());
+        match self {
+            Output::Stdout => write_to(&mut io::stdout().lock()).map_err(of_stdout),
+            Output::Whole(mut file, path) => {
+                write_to(file.file()).map_err(|error| because(cannot(&path), &error))?;
+                file.finish(&path).map_err(|error| because(cannot(&path), &error))
+            }
+            Output::Special(mut file, path) => write_to(&mut file).map_err(|error| because(cannot(&path), &error)),
+        }
+    }
+}
+
+/// Why nothing more could be written to stdout.
+fn of_stdout(error: io::Error) -> anyhow::Error {
+    match error.kind() {
+        // Whoever reads has read enough.
+        io::ErrorKind::BrokenPipe => error.into(),
+        _ => because("cannot write".into(), &error),
     }
 }
 

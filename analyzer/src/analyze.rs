@@ -146,16 +146,18 @@ pub(crate) fn assemble<T>(
     };
     let launched = JobKernels::of(&tables, roofline);
     let (kernels, families) = kernels(&launched);
-    let known_device = device.as_ref().and_then(|device| stepscope_plan::Device::named(&device.name).ok());
-    let step_time = step_time(&ranks, &counted);
-    let counted_times: Vec<_> = ranks.iter().map(|rank| &rank.time).collect();
-    let mfu = rates.overall(step_time.as_ref(), &launched, &counted_times);
-    let (collectives, waits) = collectives(&ranks, &info.groups, &counted);
     let bubbles = match &stages {
         Some(stages) => idle_of_stages(stages, &ranks, &alignment, &counted),
         None => vec![Intervals::default(); ranks.len()],
     };
     let graph = StepGraph::of(&ranks, &info.groups, &alignment, &bubbles);
+    // The graph has all that they say.
+    ranks.iter_mut().for_each(|rank| rank.sample = None);
+    let known_device = device.as_ref().and_then(|device| stepscope_plan::Device::named(&device.name).ok());
+    let step_time = step_time(&ranks, &counted);
+    let counted_times: Vec<_> = ranks.iter().map(|rank| &rank.time).collect();
+    let mfu = rates.overall(step_time.as_ref(), &launched, &counted_times);
+    let (collectives, waits) = collectives(&ranks, &info.groups, &counted);
     let numbers: Vec<Rank> = ranks.iter().map(|rank| rank.info.rank).collect();
     let devices = devices(&ranks, &counted);
     let replayed = Replayed { counted: &counted_times, kernels: &kernels, stages: stages.as_ref(), devices: &devices };

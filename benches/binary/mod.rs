@@ -82,8 +82,14 @@ pub(crate) fn export_tables(run: &Path, directory: &Path) -> Result<Taken, Box<d
 /// Analyzes a run once.
 pub(crate) fn analyze(run: &Path) -> Result<Taken, Box<dyn Error>> {
     let mut analyze = Command::new(env!("CARGO_BIN_EXE_stepscope"));
-    analyze.arg("analyze").arg(run).args(["--format", "json"]).stdout(Stdio::null());
+    analyze.arg("analyze").arg(run).args(["--format", "json"]).stdout(Stdio::null()).stderr(Stdio::null());
     taken(&mut analyze)
+}
+
+/// Summarizes a run.
+pub(crate) fn summarize(run: &Path) -> Result<Taken, Box<dyn Error>> {
+    let mut summarize = Command::new(env!("CARGO_BIN_EXE_stepscope"));
+    taken(summarize.arg("summarize").arg(run).stderr(Stdio::null()))
 }
 
 fn taken(command: &mut Command) -> Result<Taken, Box<dyn Error>> {

@@ -97,7 +97,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let text = match arguments.format {
         _ if arguments.brief => brief::written(&analysis),
         Format::Markdown => markdown::written(&analysis),
-        Format::Json => json::written(&analysis)?,
+        Format::Json => return output.write_plain(|to| json::write(&analysis, to)),
         Format::Text | Format::Html => text::written(&analysis, output.columns()),
     };
     output.write(&text)

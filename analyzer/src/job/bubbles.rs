@@ -12,6 +12,7 @@
 
 use std::collections::BTreeMap;
 
+use hashbrown::HashMap;
 use stepscope_traces::Step;
 
 use crate::{
@@ -50,12 +51,14 @@ pub(crate) fn pipeline(
     let total = |of: fn(&StageSum) -> i64| sums.iter().map(of).sum::<i64>();
     let (idle, window) = (total(StageSum::idle), total(|sum| sum.window));
     let share = |part: i64, whole: i64| (whole > 0).then(|| part as f64 / whole as f64);
-    let of_pipeline = |index: usize| stages.pipelines.iter().position(|members| members.contains(&index));
+    let members = stages.pipelines.iter().enumerate();
+    let of_pipeline: HashMap<usize, usize> =
+        members.rev().flat_map(|(pipeline, members)| members.iter().map(move |index| (*index, pipeline))).collect();
     let sums_of_ranks = ranks.iter().zip(&sums).zip(&stages.of_ranks).enumerate();
     let per_stage = sums_of_ranks.map(|(index, ((rank, sum), stage))| StageFigures {
         stage: *stage,
         rank: rank.info.rank,
-        pipeline: of_pipeline(index),
+        pipeline: of_pipeline.get(&index).copied(),
         bubble: share(sum.idle(), sum.window),
         warm_up_ns: sum.known(sum.warm_up),
         steady_ns: sum.known(sum.steady),

@@ -87,9 +87,15 @@ fn places(graph: &StepGraph, ranks: &[Rank], costs: &dyn Fn(&Node) -> Option<(i6
         let (start_ns, end_ns) = costs(node).filter(|(start, end)| start < end)?;
         Some(SpanPlace { rank: ranks[node.rank as usize], start_ns, end_ns })
     };
-    let mut places: Vec<SpanPlace> = graph.nodes.iter().filter_map(place).collect();
-    places.sort_by_key(|place| (place.start_ns - place.end_ns, place.start_ns, place.rank));
-    places.truncate(MOST_PLACES);
+    let mut places: Vec<SpanPlace> = Vec::new();
+    for place in graph.nodes.iter().filter_map(place) {
+        let order = |place: &SpanPlace| (place.start_ns - place.end_ns, place.start_ns, place.rank);
+        let before = places.partition_point(|other| order(other) <= order(&place));
+        if before < MOST_PLACES {
+            places.truncate(MOST_PLACES - 1);
+            places.insert(before, place);
+        }
+    }
     places
 }
 

@@ -152,6 +152,8 @@ impl RankReading<'_> {
         let compute = activities.items.iter().filter(|item| activities.place(item).class == Class::Compute);
         let compute = Intervals::union_of(compute.map(|item| (item.start, item.end)).collect());
         communication::expose(&mut communication, &compute);
+        // All ranks are kept.
+        communication.shrink_to_fit();
         // A rank that does not say what it worked on worked when it computed.
         let worked = match work.as_slice() {
             [] => compute.clone(),

@@ -183,6 +183,8 @@ impl StepSamples {
         };
         let mut activities = self.steps.remove(&step)?;
         activities.sort_by_key(|activity| (activity.start, activity.end));
+        // All ranks are kept.
+        activities.shrink_to_fit();
         let mut families: BTreeMap<(Class, NameId, bool), Family> = BTreeMap::new();
         for activity in &mut activities {
             let SampledActivity { class, name, phase, .. } = *activity;

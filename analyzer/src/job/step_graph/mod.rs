@@ -84,6 +84,8 @@ struct Meeting {
     /// When the last one came, and who that was.
     last: i64,
     last_node: u32,
+    /// Which of them stands last among the nodes.
+    newest: u32,
     /// How long it takes those who wait once all are there.
     own: i64,
 }
@@ -113,38 +115,25 @@ impl StepGraph {
         if ranks.iter().any(|rank| rank.figures.kernel_count > 0 && !has_it(rank)) {
             return None;
         }
+        let sampled = Sampled::of(ranks, alignment);
+        let begin = sampled.order.first()?.start;
         let axes = Axes::of(groups);
-        let mut sampled: Vec<(Node, SampledActivity)> = Vec::new();
-        for (index, rank) in ranks.iter().enumerate() {
-            let node = |activity: &SampledActivity| {
-                let [start, end] = [activity.start, activity.end].map(|time| alignment.align(index, time));
-                let node = Node {
-                    rank: index as u32,
-                    start,
-                    end: end.max(start),
-                    class: activity.class,
-                    phase: activity.phase,
-                    family: activity.family,
-                    axis: activity.group.and_then(|group| axes.along(group, activity.kind)),
-                    before: [None; 2],
-                    lag: 0,
-                    lag_on: LagKind::Busy,
-                    meeting: None,
-                    left: None,
-                };
-                (node, *activity)
-            };
-            if let Some(sample) = &rank.sample {
-                sampled.extend(sample.activities.iter().map(node));
-                // A step lasts until the next one begins: that is an activity of no length.
-                let next = sample.next.map(|(time, reason)| SampledActivity::next_step(time, reason));
-                sampled.extend(next.iter().map(node));
-            }
-        }
-        sampled.sort_by_key(|(node, _)| (node.start, node.end, node.rank));
-        let begin = sampled.first()?.0.start;
-        let meetings = meetings(&sampled, ranks, groups);
-        let (mut nodes, activities): (Vec<Node>, Vec<SampledActivity>) = sampled.into_iter().unzip();
+        let node = |(at, activity): (&Place, SampledActivity)| Node {
+            rank: at.rank,
+            start: at.start,
+            end: at.end,
+            class: activity.class,
+            phase: activity.phase,
+            family: activity.family,
+            axis: activity.group.and_then(|group| axes.along(group, activity.kind)),
+            before: [None; 2],
+            lag: 0,
+            lag_on: LagKind::Busy,
+            meeting: None,
+            left: None,
+        };
+        let mut nodes: Vec<Node> = sampled.iter().map(node).collect();
+        let meetings = meetings(&nodes, &sampled, groups);
         for (number, meeting) in (0..).zip(&meetings) {
             for index in &meeting.nodes {
                 let node = &mut nodes[*index as usize];
@@ -152,7 +141,7 @@ impl StepGraph {
                 *place = Some(number);
             }
         }
-        tie(&mut nodes, &activities, begin, bubbles);
+        tie(&mut nodes, &sampled, begin, bubbles);
         Some(StepGraph { step, nodes, meetings, begin, ranks: ranks.len() })
     }
 
@@ -162,13 +151,62 @@ impl StepGraph {
     }
 }
 
+/// Where an activity lies: when, and its place among those that its rank has kept. Such places are in the order in which
+/// activities begin.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+struct Place {
+    start: i64,
+    end: i64,
+    rank: u32,
+    activity: u32,
+}
+
+/// What ranks have kept of a step, in the order in which it began. It is as large as the job, so it is looked up where it lies.
+struct Sampled<'a> {
+    ranks: &'a [RankResult],
+    order: Vec<Place>,
+}
+
+impl Sampled<'_> {
+    fn of<'a>(ranks: &'a [RankResult], alignment: &Alignment) -> Sampled<'a> {
+        let mut order: Vec<Place> = Vec::with_capacity(ranks.iter().map(count).sum());
+        for (index, rank) in ranks.iter().enumerate() {
+            order.extend((0..count(rank)).filter_map(|number| {
+                let SampledActivity { start, end, .. } = activity(rank, number)?;
+                let [start, end] = [start, end].map(|time| alignment.align(index, time));
+                Some(Place { start, end: end.max(start), rank: index as u32, activity: number as u32 })
+            }));
+        }
+        order.sort_unstable();
+        Sampled { ranks, order }
+    }
+
+    /// Each activity and where it lies.
+    fn iter(&self) -> impl Iterator<Item = (&Place, SampledActivity)> {
+        let look_up = |at: &Place| activity(&self.ranks[at.rank as usize], at.activity as usize);
+        self.order.iter().filter_map(move |at| Some((at, look_up(at)?)))
+    }
+}
+
+/// How many activities a rank has kept. A step lasts until the next one begins: that is one of no length.
+fn count(rank: &RankResult) -> usize {
+    rank.sample.as_ref().map_or(0, |sample| sample.activities.len() + usize::from(sample.next.is_some()))
+}
+
+/// One of those that a rank has kept.
+fn activity(rank: &RankResult, number: usize) -> Option<SampledActivity> {
+    let sample = rank.sample.as_ref()?;
+    let next = || sample.next.map(|(time, reason)| SampledActivity::next_step(time, reason));
+    sample.activities.get(number).copied().or_else(next)
+}
+
 /// Finds what each activity waits for. They are sorted by start.
-fn tie(nodes: &mut [Node], activities: &[SampledActivity], begin: i64, bubbles: &[Intervals]) {
+fn tie(nodes: &mut [Node], sampled: &Sampled<'_>, begin: i64, bubbles: &[Intervals]) {
     let ranks = bubbles.len();
     let mut on_stream: HashMap<(u32, Option<Stream>), u32> = HashMap::new();
     let mut running: Vec<BinaryHeap<Reverse<(i64, u32)>>> = vec![BinaryHeap::new(); ranks];
     let mut ended: Vec<Option<u32>> = vec![None; ranks];
-    for index in 0..nodes.len() {
+    for (index, (_, activity)) in sampled.iter().enumerate() {
         let node = nodes[index];
         let rank = node.rank as usize;
         while let Some(Reverse((_, over))) =
@@ -177,7 +215,7 @@ fn tie(nodes: &mut [Node], activities: &[SampledActivity], begin: i64, bubbles: 
             running[rank].pop();
             ended[rank] = Some(over);
         }
-        let before = on_stream.insert((node.rank, activities[index].stream), index as u32);
+        let before = on_stream.insert((node.rank, activity.stream), index as u32);
         // What overlaps on a stream has not waited for it.
         let before = before.filter(|before| nodes[*before as usize].end <= node.start);
         let over = ended[rank].map_or(begin, |over| nodes[over as usize].end);
@@ -186,21 +224,21 @@ fn tie(nodes: &mut [Node], activities: &[SampledActivity], begin: i64, bubbles: 
         nodes[index].lag_on = match running[rank].is_empty() {
             false => LagKind::Busy,
             true if 2 * bubbles[rank].covered(over, node.start) > node.start - over => LagKind::Bubble,
-            true => LagKind::Idle(activities[index].idle_before.unwrap_or(IdleReason::Unknown)),
+            true => LagKind::Idle(activity.idle_before.unwrap_or(IdleReason::Unknown)),
         };
         running[rank].push(Reverse((node.end, index as u32)));
     }
 }
 
 /// Where activities of several ranks meet: collectives by group and number, messages by their two sides.
-fn meetings(sampled: &[(Node, SampledActivity)], ranks: &[RankResult], groups: &[GroupInfo]) -> Vec<Meeting> {
+fn meetings(nodes: &[Node], sampled: &Sampled<'_>, groups: &[GroupInfo]) -> Vec<Meeting> {
     type Met = (Option<Group>, Option<Sequence>, SpanKind);
     let mut met: BTreeMap<Met, Vec<u32>> = BTreeMap::new();
     let mut sides: HashMap<(usize, i64, SpanKind, Option<Group>), u32> = HashMap::new();
-    for (index, (node, activity)) in (0..).zip(sampled) {
+    for (index, (at, activity)) in (0..).zip(sampled.iter()) {
         match activity.kind {
             SpanKind::Send | SpanKind::Receive => {
-                sides.insert((node.rank as usize, activity.start, activity.kind, activity.group), index);
+                sides.insert((at.rank as usize, activity.start, activity.kind, activity.group), index);
             }
             SpanKind::Communication => {}
             _ if activity.class == Class::Communication && activity.group.is_some() && activity.sequence.is_some() => {
@@ -212,23 +250,23 @@ fn meetings(sampled: &[(Node, SampledActivity)], ranks: &[RankResult], groups: &
     let mut all: Vec<Vec<u32>> = met.into_values().collect();
     if !sides.is_empty() {
         let side = |(rank, span): (usize, usize)| {
-            let span = &ranks[rank].communication[span];
+            let span = &sampled.ranks[rank].communication[span];
             sides.get(&(rank, span.start, span.operation, span.group)).copied()
         };
-        let pairs = messages(ranks, groups).into_iter();
+        let pairs = messages(sampled.ranks, groups).into_iter();
         all.extend(pairs.filter_map(|message| Some(vec![side(message.send)?, side(message.receive)?])));
     }
-    let node = |index: &u32| &sampled[*index as usize].0;
-    let is_of_each_rank_once = |nodes: &Vec<u32>| {
-        let mut ranks: Vec<u32> = nodes.iter().map(|index| node(index).rank).collect();
+    let node = |index: &u32| &nodes[*index as usize];
+    let is_of_each_rank_once = |met: &Vec<u32>| {
+        let mut ranks: Vec<u32> = met.iter().map(|index| node(index).rank).collect();
         ranks.sort_unstable();
         ranks.len() > 1 && ranks.windows(2).all(|pair| pair[0] != pair[1])
     };
-    let meeting = |nodes: Vec<u32>| {
-        let last_node = nodes.iter().copied().max_by_key(|index| node(index).start)?;
+    let meeting = |met: Vec<u32>| {
+        let last_node = met.iter().copied().max_by_key(|index| node(index).start)?;
         let last = node(&last_node).start;
-        let own = nodes.iter().map(node).filter(|node| node.waits_until(last)).map(Node::duration).min()?;
-        Some(Meeting { last, last_node, own, nodes })
+        let own = met.iter().map(node).filter(|node| node.waits_until(last)).map(Node::duration).min()?;
+        Some(Meeting { last, last_node, own, newest: met.iter().copied().max()?, nodes: met })
     };
     all.into_iter().filter(is_of_each_rank_once).filter_map(meeting).collect()
 }

@@ -29,18 +29,25 @@ pub(crate) trait StepChange {
 struct Replay<'a> {
     graph: &'a StepGraph,
     change: &'a dyn StepChange,
-    starts: Vec<Option<i64>>,
+    starts: Vec<i64>,
     ends: Vec<Option<i64>>,
+    /// When the last one comes to each meeting of which all have begun.
+    met: Vec<Option<i64>>,
 }
 
 impl StepGraph {
     /// How long the step takes if something is different.
     pub(crate) fn replay(&self, change: &dyn StepChange) -> i64 {
-        let mut replay =
-            Replay { graph: self, change, starts: vec![None; self.nodes.len()], ends: vec![None; self.nodes.len()] };
-        for (index, node) in self.nodes.iter().enumerate() {
+        let mut replay = Replay {
+            graph: self,
+            change,
+            starts: Vec::with_capacity(self.nodes.len()),
+            ends: vec![None; self.nodes.len()],
+            met: vec![None; self.meetings.len()],
+        };
+        for node in &self.nodes {
             let over = node.before.iter().flatten().map(|before| replay.end(*before as usize)).max();
-            replay.starts[index] = Some(over.unwrap_or(self.begin) + change.lag(node));
+            replay.starts.push(over.unwrap_or(self.begin) + change.lag(node));
         }
         let last = (0..self.nodes.len()).map(|index| replay.end(index)).max();
         last.unwrap_or(self.begin) - self.begin
@@ -50,7 +57,7 @@ impl StepGraph {
 impl Replay<'_> {
     /// When an activity begins. One that clocks put before its turn begins when it did.
     fn start(&self, index: usize) -> i64 {
-        self.starts[index].unwrap_or(self.graph.nodes[index].start)
+        self.starts.get(index).copied().unwrap_or(self.graph.nodes[index].start)
     }
 
     /// When an activity that has begun is over.
@@ -63,17 +70,27 @@ impl Replay<'_> {
         end
     }
 
-    fn over(&self, index: usize) -> i64 {
+    fn over(&mut self, index: usize) -> i64 {
         let (node, start) = (&self.graph.nodes[index], self.start(index));
         if self.change.is_free(node) {
             return start;
         }
-        let Some(meeting) = node.meeting.map(|meeting| &self.graph.meetings[meeting as usize]) else {
+        let Some(number) = node.meeting.map(|meeting| meeting as usize) else {
             return start + self.change.duration(node);
         };
-        let last = meeting.nodes.iter().map(|other| self.start(*other as usize)).max().unwrap_or(start);
+        let (meeting, last) = (&self.graph.meetings[number], self.last(number).unwrap_or(start));
         // Ranks do not leave at the same moment: who left later does so again.
         let after = node.end - (meeting.last + meeting.own);
         start.max(last + self.change.transfer(node, meeting.own) + after)
+    }
+    /// When the last one comes to a meeting. Each of its ranks asks for that, so of many it is found once.
+    fn last(&mut self, number: usize) -> Option<i64> {
+        let meeting = &self.graph.meetings[number];
+        let have_begun = (meeting.newest as usize) < self.starts.len();
+        let last = self.met[number].or_else(|| meeting.nodes.iter().map(|node| self.start(*node as usize)).max());
+        if have_begun {
+            self.met[number] = last;
+        }
+        last
     }
 }
