@@ -70,15 +70,35 @@ impl DeviceFigures {
     /// What holds its clock down for long, if anything does. At full load devices use all the power they may, and nothing is
     /// wrong with that, so power holds down the clock of one that is slower than others. Heat does so below the highest clock
     /// that was ever seen.
-    pub(crate) fn throttling(&self, devices: &[DeviceFigures]) -> Option<Throttling> {
+    pub(crate) fn throttling(&self, highest: &HighestClocks) -> Option<Throttling> {
         let (limit, held) = self.held_back().filter(|(_, held)| *held >= LEAST_HELD)?;
-        let mean = |device: &DeviceFigures| device.counters.get(SM_CLOCK).map(|clock| clock.mean);
         let reference = match limit {
-            Limit::Power => devices.iter().filter_map(mean).reduce(f64::max),
-            Limit::Hardware | Limit::Heat => devices.iter().filter_map(|device| device.highest_clock).reduce(f64::max),
+            Limit::Power => highest.mean,
+            Limit::Hardware | Limit::Heat => highest.seen,
         };
-        let clock = mean(self).zip(reference).filter(|(_, reference)| *reference > 0.0);
+        let clock = self.mean_clock().zip(reference).filter(|(_, reference)| *reference > 0.0);
         Some(Throttling { limit, held, clock: clock.map_or(1.0, |(clock, reference)| clock / reference) })
+    }
+
+    fn mean_clock(&self) -> Option<f64> {
+        self.counters.get(SM_CLOCK).map(|clock| clock.mean)
+    }
+}
+
+/// The highest clocks of all devices, to which that of each is compared.
+pub(crate) struct HighestClocks {
+    /// Of the means.
+    mean: Option<f64>,
+    /// That any device was ever seen to have.
+    seen: Option<f64>,
+}
+
+impl HighestClocks {
+    pub(crate) fn of(devices: &[DeviceFigures]) -> HighestClocks {
+        HighestClocks {
+            mean: devices.iter().filter_map(DeviceFigures::mean_clock).reduce(f64::max),
+            seen: devices.iter().filter_map(|device| device.highest_clock).reduce(f64::max),
+        }
     }
 }
 

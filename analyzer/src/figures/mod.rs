@@ -46,7 +46,7 @@ pub use clock::{AlignedBy, ClockSummary, RankClock};
 pub use collectives::{CollectiveFigures, MessageSize, Straggler, Wait};
 pub use critical_path::{CriticalPath, PathPart, PathRank, PathShare, PathStretch};
 pub use devices::{CounterFigures, DeviceFigures, Limit};
-pub(crate) use devices::{MEMORY_USED, SM_CLOCK, Throttling};
+pub(crate) use devices::{HighestClocks, MEMORY_USED, SM_CLOCK, Throttling};
 pub use experts::{ExpertFigures, ExpertLayer};
 pub use finding::{Evidence, Finding};
 pub use hang::{Hang, HangCause, PendingOperation, RankElsewhere, RankOperation, WaitingRank};

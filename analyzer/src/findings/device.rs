@@ -7,7 +7,7 @@ use super::{
     Check, Found,
     time::{LEAST_WIN, win},
 };
-use crate::figures::{Analysis, Cause, DeviceFigures, Limit, Throttling};
+use crate::figures::{Analysis, Cause, DeviceFigures, HighestClocks, Limit, Throttling};
 
 /// Clocks that power, heat or the hardware holds down.
 pub(super) struct Throttled;
@@ -16,7 +16,8 @@ impl Check for Throttled {
     const KIND: &'static str = "throttled";
 
     fn find(analysis: &Analysis) -> Option<Found> {
-        let throttling = |device: &DeviceFigures| device.throttling(&analysis.devices);
+        let highest = HighestClocks::of(&analysis.devices);
+        let throttling = |device: &DeviceFigures| device.throttling(&highest);
         let worst = analysis.devices.iter().filter_map(throttling).map(|throttling| throttling.limit).min()?;
         let held = analysis.devices.iter().filter_map(|device| Some((device.rank, throttling(device)?)));
         let held: Vec<(Rank, Throttling)> = held.filter(|(_, throttling)| throttling.limit == worst).collect();

@@ -8,7 +8,9 @@ use stepscope_plan::Axis;
 use stepscope_traces::{Family, Phase, Rank};
 
 use crate::{
-    figures::{Cause, Class, CountedTime, DeviceFigures, IdleReason, KernelFigures, SpanPlace, WhatIf, Without},
+    figures::{
+        Cause, Class, CountedTime, DeviceFigures, HighestClocks, IdleReason, KernelFigures, SpanPlace, WhatIf, Without,
+    },
     job::{
         stages::Stages,
         step_graph::{LagKind, Node, StepChange, StepGraph},
@@ -189,10 +191,9 @@ impl StepChange for Faster {
 
 /// How many times as long each rank takes if nothing holds its clock down; none, where nothing does.
 fn to_highest_clock(job: &Replayed<'_>) -> Option<Vec<f64>> {
-    let factor = |time: &&CountedTime| {
-        let device = job.devices.iter().find(|device| device.rank == time.rank)?;
-        Some(device.throttling(job.devices)?.clock)
-    };
+    let highest = HighestClocks::of(job.devices);
+    let devices: BTreeMap<Rank, &DeviceFigures> = job.devices.iter().map(|device| (device.rank, device)).collect();
+    let factor = |time: &&CountedTime| Some(devices.get(&time.rank)?.throttling(&highest)?.clock);
     let factors: Vec<f64> = job.counted.iter().map(|time| factor(time).unwrap_or(1.0)).collect();
     factors.iter().any(|factor| *factor < 1.0).then_some(factors)
 }

@@ -83,6 +83,7 @@ impl Replay<'_> {
         let after = node.end - (meeting.last + meeting.own);
         start.max(last + self.change.transfer(node, meeting.own) + after)
     }
+
     /// When the last one comes to a meeting. Each of its ranks asks for that, so of many it is found once.
     fn last(&mut self, number: usize) -> Option<i64> {
         let meeting = &self.graph.meetings[number];
