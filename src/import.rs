@@ -34,6 +34,8 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
+    let instead = "import into a directory; then `stepscope upload DIR URL` uploads it";
+    object_storage::refuse(Some(&arguments.run), "--run", instead)?;
     let run = source::open(&arguments.sources)?;
     let is_run = run.path.join("run.json").exists();
     if is_run && !arguments.sources.iter().any(|source| object_storage::is_meant(source)) {

@@ -14,7 +14,7 @@ use anyhow::Result;
 
 use self::unfinished::UnfinishedFile;
 pub(crate) use self::whole_directory::WholeDirectory;
-use crate::{failure::WithHint, terminal};
+use crate::{failure::WithHint, object_storage, terminal};
 
 /// How names begin that a file or a directory has before its own.
 const HIDDEN: &str = ".stepscope-";
@@ -33,6 +33,7 @@ impl Output {
     /// Opens a file, so that what is in its way is known before any work is done; stdout, if none is named.
     pub(crate) fn open(path: Option<&Path>) -> Result<Output> {
         let Some(path) = path else { return Ok(Output::Stdout) };
+        object_storage::refuse(Some(path), "--output", "write a file, and copy it there with the tools of the store")?;
         let cannot = || format!("cannot write {}", path.display());
         // What a link points to is written, not the link.
         let target = fs::canonicalize(path).unwrap_or_else(|_| path.to_owned());

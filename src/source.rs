@@ -33,9 +33,8 @@ pub(crate) fn open_ranks(sources: &[PathBuf], ranks: Option<&RankList>) -> Resul
 
 /// Where sources are on this machine. What is in object storage is fetched; of runs, only the ranks that are read.
 pub(crate) fn local(sources: &[PathBuf], ranks: Option<&RankList>) -> Result<Vec<PathBuf>> {
-    let is_chosen = |rank: u32| ranks.is_none_or(|ranks| ranks.has(rank));
     let local = |source: &PathBuf| match object_storage::is_meant(source) {
-        true => object_storage::fetch(source, &is_chosen),
+        true => object_storage::fetch(source, ranks),
         false => Ok(source.clone()),
     };
     sources.iter().map(local).collect()

@@ -1,24 +1,21 @@
 //! Runs in object storage: fetched before they are read, and uploaded while they are recorded.
 
+mod fetch;
 mod uploader;
 
-use std::{
-    io::Write,
-    path::{Path, PathBuf},
-    time::Duration,
-};
+use std::{io::Write, path::Path, time::Duration};
 
 use anstyle::Style;
-use anyhow::{Result, anyhow, bail};
-use stepscope_collector::cache;
+use anyhow::{Result, bail};
 use stepscope_plan::text;
-use stepscope_storage::{Location, Sent, StorageError, bring};
+use stepscope_storage::{Location, Sent, StorageError};
 
-pub(crate) use self::uploader::{Uploader, patiently};
-use crate::{progress::Bar, seconds, terminal};
+pub(crate) use self::{
+    fetch::fetch,
+    uploader::{PATIENCE, Uploader, patiently},
+};
+use crate::{failure::WithHint, seconds, terminal};
 
-/// The kind of folder, in the user's cache, that has copies.
-const FOLDER: &str = "object-storage";
 /// Stores charge by the request.
 const SHORTEST_PAUSE: Duration = Duration::from_secs(1);
 /// The folder of segments, in a run that jobs continue.
@@ -29,19 +26,15 @@ pub(crate) fn is_meant(source: &Path) -> bool {
     source.to_str().is_some_and(Location::is_meant)
 }
 
-/// Fetches what is not here already, and says how much that was. Where it is now.
-pub(crate) fn fetch(source: &Path, is_chosen: &dyn Fn(u32) -> bool) -> Result<PathBuf> {
-    let place: Location = source.to_str().unwrap_or_default().parse()?;
-    let folder = cache::in_folder(FOLDER, |folder| Ok(folder.to_owned()));
-    let folder = folder.map_err(|error| anyhow!("cannot keep a copy of {place}: {error}"))?;
-    let bar = Bar::new("fetching");
-    let brought = bring(&place, &folder, is_chosen, &|done, all| bar.show(done, all))?;
-    drop(bar);
-    if brought.objects > 0 {
-        let (objects, bytes) = (text::counted(brought.objects as u64, "object"), text::bytes(brought.bytes));
-        say("fetched", &format!("{place}: {objects}, {bytes}"));
+/// Refuses a URL where a path of this machine is meant.
+pub(crate) fn refuse(path: Option<&Path>, option: &str, instead: &str) -> Result<()> {
+    match path.filter(|path| is_meant(path)) {
+        Some(_) => {
+            Err(WithHint { what: format!("{option} takes a path on this machine, not a URL"), hint: instead.into() }
+                .into())
+        }
+        None => Ok(()),
     }
-    Ok(brought.path)
 }
 
 /// Uploading a run while it is recorded.
@@ -72,6 +65,12 @@ impl Arguments {
     pub(crate) fn start(&self, run: &Path) -> Result<Option<Uploader>> {
         let Some(place) = self.place(run)? else { return Ok(None) };
         Ok(Some(Uploader::start(run, place, self.upload_every)?))
+    }
+
+    /// As [`Arguments::start`], where the program that records is this one: a signal that would end it ends it once the rest was
+    /// tried.
+    pub(crate) fn start_heeding_signals(&self, run: &Path) -> Result<Option<Uploader>> {
+        self.start(run)?.map(Uploader::heeding_signals).transpose()
     }
 
     /// Whether an upload was asked for.
@@ -120,6 +119,12 @@ pub(crate) fn hint(error: &StorageError) -> Option<String> {
              AWS_SKIP_SIGNATURE=true reads public buckets"
                 .into()
         }
+        StorageError::Setting { variable, .. } if variable.contains("ENDPOINT") || variable.contains("URL") => {
+            "write it as in https://s3.example.com or http://127.0.0.1:9000, or unset it to ask the cloud's own store".into()
+        }
+        StorageError::Setting { .. } => {
+            "set it again; `aws configure export-credentials --format env` prints credentials as variables".into()
+        }
         StorageError::Client { .. } => {
             "credentials and settings come from the environment: AWS_*, GOOGLE_* or AZURE_STORAGE_*".into()
         }
@@ -139,6 +144,9 @@ pub(crate) fn hint(error: &StorageError) -> Option<String> {
         StorageError::OtherRun { .. } => "name a path of its own for each run".into(),
         StorageError::NoRoom { .. } => "--ranks fetches only some ranks; XDG_CACHE_HOME says where copies are".into(),
         StorageError::TooMany { .. } => "name a run, a trace or a folder of traces".into(),
+        StorageError::Failed { location, .. } if location.starts_with("file://") => {
+            "check the path, and that you may read and write there".into()
+        }
         StorageError::Failed { .. } | StorageError::File { .. } => return None,
     })
 }

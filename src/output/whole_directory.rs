@@ -21,7 +21,7 @@ use signal_hook::{
 use tempfile::{Builder, TempDir};
 
 use super::{HIDDEN, access, because};
-use crate::failure::WithHint;
+use crate::{failure::WithHint, object_storage};
 
 /// A directory that is still being filled.
 pub(crate) struct WholeDirectory {
@@ -35,6 +35,11 @@ impl WholeDirectory {
     /// Checks that a directory can be made, so that what is in its way is known before any work is done. One that is there
     /// must be empty: nothing of others is replaced.
     pub(crate) fn check(path: &Path) -> Result<PathBuf> {
+        object_storage::refuse(
+            Some(path),
+            "--output",
+            "write a directory, and copy it there with the tools of the store",
+        )?;
         let cannot = |why: &str| format!("cannot write {}: {why}", path.display());
         let another = |why: &str| WithHint { what: cannot(why), hint: "name a directory that is new or empty".into() };
         // What a link points to is written, not the link.

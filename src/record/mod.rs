@@ -151,6 +151,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<ExitCode> {
         bail!("--hang-after cannot be used with --duration, --steps or --dormant, which do not record all steps");
     }
     arguments.upload.check()?;
+    let instead = "--upload URL uploads the run while it is recorded";
+    object_storage::refuse(arguments.run.as_deref(), "--run", instead)?;
     let library = injection::library(library::bytes())?;
     if let Some(tool) = injection::other_tool() {
         bail!(

@@ -28,7 +28,10 @@ use self::{
     push::{Pusher, Target},
     scrape::Scraped,
 };
-use crate::http::{Bounds, Listener};
+use crate::{
+    http::{Bounds, Listener},
+    object_storage, source,
+};
 
 /// Where metrics are served unless somebody says so.
 const USUAL: SocketAddr = SocketAddr::new(std::net::IpAddr::V4(Ipv4Addr::LOCALHOST), 9641);
@@ -76,9 +79,16 @@ fn address(text: &str) -> Result<SocketAddr, String> {
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let Arguments { run, rank_metrics, .. } = arguments;
     if arguments.once {
-        let families = families(&read(&Run::of_source(run)?)?, *rank_metrics);
+        let run = match object_storage::is_meant(run) {
+            true => source::open(std::slice::from_ref(run))?,
+            false => Run::of_source(run)?,
+        };
+        let families = families(&read(&run)?, *rank_metrics);
         return Ok(stdout().lock().write_all(Form::Prometheus.text(&families).as_bytes())?);
     }
+    let instead =
+        "--once prints the metrics of what is in object storage now; where the run is recorded, serve its directory";
+    object_storage::refuse(Some(run), "serve-metrics follows a run, and", instead)?;
     let listen = arguments.listen.or(arguments.push.is_none().then_some(USUAL));
     let listener = listen.map(|address| {
         let cannot = |error| anyhow!("cannot serve on {address}: {error}; --listen names another address or port");

@@ -12,6 +12,7 @@ use std::{
     os::unix::process::CommandExt,
     path::PathBuf,
     process::{Command, ExitCode},
+    time::Duration,
 };
 
 use anstyle::AnsiColor;
@@ -98,6 +99,7 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
         long_jobs,
         upload,
     } = arguments;
+    object_storage::refuse(run.as_deref(), "--run", "--upload URL uploads the run while it is recorded")?;
     let (bounds, done) = (long_jobs.bounds()?, |()| ExitCode::SUCCESS);
     if bounds.is_some() && (no_record || sweep.is_some()) {
         bail!("--black-box cannot be used with --no-record or --sweep");
@@ -156,7 +158,9 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
     if ranks > 1 && (processes || matches!(choice, ChosenBackend::Cuda)) {
         // What was chosen for all is not left to each.
         let chosen = (backend == BackendName::Auto).then(|| choice.name());
-        start_processes(ranks, chosen, &variables)?;
+        let uploads = upload.is_some_and(object_storage::Arguments::is_asked_for);
+        let grace = if uploads { object_storage::PATIENCE } else { Duration::ZERO };
+        start_processes(ranks, chosen, &variables, grace)?;
         return Ok(ExitCode::SUCCESS);
     }
     train(&choice, config, recording, None, None).map(done)
@@ -195,10 +199,15 @@ struct Recording<'a> {
 }
 
 /// Starts this command once for each rank.
-fn start_processes(ranks: u64, backend: Option<&str>, variables: &Variables) -> Result<(), TrainError> {
+fn start_processes(
+    ranks: u64,
+    backend: Option<&str>,
+    variables: &Variables,
+    grace: Duration,
+) -> Result<(), TrainError> {
     let program =
         std::env::current_exe().map_err(|error| TrainError::Settings(format!("cannot find this program: {error}")))?;
-    launch_processes(ranks, || {
+    launch_processes(ranks, grace, || {
         let mut arguments = std::env::args_os();
         let mut command = Command::new(&program);
         if let Some(name) = arguments.next() {
@@ -249,7 +258,7 @@ fn train(
     }
     let keeper = keeper.map(|keeper| keeper.watch(&path, true)).transpose()?;
     let upload = upload.filter(|_| speaks);
-    let uploader = upload.map(|upload| upload.start(&path)).transpose()?.flatten();
+    let uploader = upload.map(|upload| upload.start_heeding_signals(&path)).transpose()?.flatten();
     let progress = Progress::new(&config);
     let trained = training.run((!no_record).then_some(path.as_path()), &|step| progress.show(&step));
     keeper.into_iter().for_each(|keeper| drop(keeper.end(None)));

@@ -58,8 +58,8 @@ const LAYERED: &[Layers] = &[
         source: "traces/storage/src",
         within: &[],
         layers: &[
-            &["error", "pieces", "run_files"],
-            &["location"],
+            &["error", "patience", "pieces", "run_files"],
+            &["location", "settings"],
             &["refusal"],
             &["store"],
             &["contents"],

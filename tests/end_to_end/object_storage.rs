@@ -1,6 +1,8 @@
+mod endings;
 mod moto;
 mod server;
 mod signature;
+mod unusual;
 
 use std::{
     fs,
@@ -135,6 +137,40 @@ fn only_ranks_that_are_read_are_fetched() {
     assert_eq!(fetched.iter().filter(|key| key.contains("rank-00000/")).count(), 5);
     let of_other: Vec<&String> = fetched.iter().filter(|key| key.contains("rank-00001/")).collect();
     assert_eq!(of_other, ["runs/mine/rank-00001/rank.json"]);
+}
+
+/// A copy of a sample, as of a program that was recorded: only its ranks say how many there are, and in which groups.
+fn recorded_program(machine: &Machine) -> String {
+    let run = machine.0.path().join("recorded");
+    let copied = Command::new("cp").args(["-r", SAMPLE]).arg(&run).status().unwrap();
+    assert!(copied.success());
+    let change = |file: &str, change: &dyn Fn(&mut Value)| {
+        let path = run.join(file);
+        let mut json = serde_json::from_slice(&fs::read(&path).unwrap()).unwrap();
+        change(&mut json);
+        fs::write(&path, json.to_string()).unwrap();
+    };
+    change("run.json", &|run| {
+        run["world_size"] = Value::Null;
+        run["layout"] = Value::Null;
+        run["groups"] = Value::Array(Vec::new());
+    });
+    for rank in ["rank-00000", "rank-00001"] {
+        change(&format!("{rank}/rank.json"), &|rank| rank["collector"]["rank_from"] = "RANK".into());
+    }
+    run.display().to_string()
+}
+
+#[test]
+fn ranks_of_a_recorded_program_are_told_from_all_of_them() {
+    let (server, machine) = (Server::start(), Machine::new());
+    let run = recorded_program(&machine);
+    succeeded(machine.run(&server, &["summarize", &run]));
+    succeeded(machine.run(&server, &["upload", &run, URL]));
+    for ranks in ["0", "1", "0,1"] {
+        let analyzed = |source| machine.stdout(&server, &["analyze", source, "--format", "json", "--ranks", ranks]);
+        assert_eq!(text(&analyzed(URL)), text(&analyzed(&run)), "{ranks}");
+    }
 }
 
 #[test]

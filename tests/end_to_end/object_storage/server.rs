@@ -223,7 +223,7 @@ fn tag(content: &[u8]) -> String {
     format!("\"{}\"", signature::hex(&Sha256::digest(content)[..8]))
 }
 
-fn decoded(text: &str) -> String {
+pub(super) fn decoded(text: &str) -> String {
     let mut bytes = Vec::new();
     let mut rest = text.bytes();
     while let Some(byte) = rest.next() {

@@ -3,7 +3,7 @@
 use hmac::{Hmac, KeyInit, Mac};
 use sha2::{Digest, Sha256};
 
-use super::server::{KEY, Request, SECRET};
+use super::server::{KEY, Request, SECRET, decoded};
 
 /// Checks who asks; what is wrong, in the words of S3.
 pub(super) fn check(request: &Request) -> Result<(), &'static str> {
@@ -16,7 +16,9 @@ pub(super) fn check(request: &Request) -> Result<(), &'static str> {
     if key != KEY {
         return Err("InvalidAccessKeyId");
     }
-    let mut query: Vec<&str> = request.query.split('&').filter(|pair| !pair.is_empty()).collect();
+    let pairs = request.query.split('&').filter_map(|pair| pair.split_once('='));
+    let mut query: Vec<String> =
+        pairs.map(|(name, value)| format!("{}={}", encoded(&decoded(name)), encoded(&decoded(value)))).collect();
     query.sort_unstable();
     let signed = part("SignedHeaders");
     let headers: String = signed.split(';').map(|name| format!("{name}:{}\n", header(name))).collect();
@@ -32,6 +34,13 @@ pub(super) fn check(request: &Request) -> Result<(), &'static str> {
     let secret = format!("AWS4{SECRET}").into_bytes();
     let signing_key = scope.split('/').fold(secret, |key, part| keyed(&key, part));
     if hex(&keyed(&signing_key, &text)) == part("Signature") { Ok(()) } else { Err("SignatureDoesNotMatch") }
+}
+
+/// As what is signed is written, however it was sent.
+fn encoded(text: &str) -> String {
+    let plain = |byte: u8| byte.is_ascii_alphanumeric() || b"-._~".contains(&byte);
+    let encode = |byte: u8| if plain(byte) { char::from(byte).to_string() } else { format!("%{byte:02X}") };
+    text.bytes().map(encode).collect()
 }
 
 fn keyed(key: &[u8], text: &str) -> Vec<u8> {

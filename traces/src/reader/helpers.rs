@@ -13,7 +13,7 @@ use crate::{
     notes::{CuptiNote, RankFrom},
     rank_data::RankData,
     rank_info::State,
-    ring, summary_file,
+    ring,
     tables::Spans,
     vocabulary::SpanKind,
     window::Window,
@@ -79,8 +79,9 @@ fn number(ranks: &mut [RankDirectory]) {
 
 /// Whether a process did something on a device, or trained. What cannot be read may have.
 fn did_anything(rank: &RankDirectory) -> bool {
-    // What is no longer there was recorded, too; and only ranks are summarized.
-    if summary_file::exists(&rank.path) && !rank.has_recording() {
+    // A recorder makes its tables before it describes itself. Where there are none, they were left behind: a summary was copied
+    // alone, or a run was fetched without them.
+    if !rank.has_recording() {
         return true;
     }
     if rank.span_bytes() > LITTLE || ring::segments(&rank.path).first().is_some_and(|first| *first > 0) {
@@ -191,6 +192,22 @@ mod tests {
         }
         std::fs::write(directory.path().join("rank-00001/spans.arrows"), "").unwrap();
         let run = Run::open(directory.path()).unwrap();
+        assert_eq!((run.ranks.len(), run.helpers.len()), (2, 0));
+    }
+
+    #[test]
+    fn who_left_its_tables_behind_is_a_rank() {
+        let directory = tempfile::tempdir().unwrap();
+        let path = directory.path().join("run");
+        RunInfo::of_this_process("job").create(&path).unwrap();
+        (0..2).for_each(|rank| record(&path, rank, variable(), Did::Kernels));
+        for entry in std::fs::read_dir(path.join("rank-00001")).unwrap() {
+            let file = entry.unwrap().path();
+            if file.extension().is_some_and(|extension| extension == "arrows") {
+                std::fs::remove_file(file).unwrap();
+            }
+        }
+        let run = Run::open(&path).unwrap();
         assert_eq!((run.ranks.len(), run.helpers.len()), (2, 0));
     }
 

@@ -4,7 +4,7 @@
 //! a-name-0f3a5c…/       one place
 //!   lock                held by whoever brings something here
 //!   index.json          which version of each object the files are
-//!   files/              the run, or what another tool recorded
+//!   files/a-name/       the run, or what another tool recorded, called as it is there
 //! ```
 
 use std::{
@@ -30,6 +30,7 @@ const MOST_BYTES: u64 = 20_000_000_000;
 /// A disk is not filled to the last byte.
 const SPARE_BYTES: u64 = 500_000_000;
 const LONGEST_NAME: usize = 40;
+const LONGEST_FOLDER: usize = 200;
 const INDEX: &str = "index.json";
 const FILES: &str = "files";
 
@@ -50,19 +51,19 @@ struct Index {
     files: BTreeMap<String, Vec<Version>>,
 }
 
-/// Copies what is at a place into a folder of a cache; of a run, only ranks that are chosen. Fetches what is not there
-/// already, and tells how many bytes of how many are.
+/// Copies what is at a place into a folder of a cache; of a run, the tables only of ranks that are chosen by their number and
+/// the bytes of their spans. Fetches what is not there already, and tells how many bytes of how many are.
 pub fn bring(
     place: &Location,
     cache: &Path,
-    is_chosen: &dyn Fn(u32) -> bool,
+    is_chosen: &dyn Fn(u32, u64) -> bool,
     tell: &dyn Fn(u64, u64),
 ) -> Result<Brought, StorageError> {
     let store = Store::open(place)?;
     let contents = Contents::of(&store)?;
     let needed = contents.needed(&store, is_chosen)?;
     let folder = cache.join(folder_name(place));
-    let files = folder.join(FILES);
+    let files = folder.join(FILES).join(shortened(place.name()));
     fs::create_dir_all(&files).map_err(StorageError::file("create", &files))?;
     let lock = folder.join("lock");
     let held = File::create(&lock).map_err(StorageError::file("create", &lock))?;
@@ -148,9 +149,14 @@ fn folder_name(place: &Location) -> String {
     let endpoint = std::env::var("AWS_ENDPOINT_URL").unwrap_or_default();
     let digest = Sha256::digest(format!("{place}\n{endpoint}"));
     let hash: String = digest.iter().take(8).map(|byte| format!("{byte:02x}")).collect();
-    let name: String = place.path.filename().unwrap_or(&place.bucket).chars().take(LONGEST_NAME).collect();
+    let name: String = place.name().chars().take(LONGEST_NAME).collect();
     let plain = |letter: char| if letter.is_ascii_alphanumeric() || "-_.".contains(letter) { letter } else { '-' };
     format!("{}-{hash}", name.chars().map(plain).collect::<String>().trim_start_matches('.'))
+}
+
+/// A name of a folder: file systems take 255 bytes.
+fn shortened(name: &str) -> &str {
+    &name[..name.floor_char_boundary(LONGEST_FOLDER)]
 }
 
 fn check_room(place: &Location, folder: &Path, needed: u64) -> Result<(), StorageError> {

@@ -9,6 +9,8 @@ use crate::{
 };
 
 const DESCRIPTION: &str = "run.json";
+/// What a rank did, in its directory and in its ring.
+const SPANS: &str = "/spans.arrows";
 
 /// A file that a store has.
 #[derive(Clone, Debug)]
@@ -33,6 +35,9 @@ pub(crate) struct Contents {
 impl Contents {
     pub(crate) fn of(store: &Store) -> Result<Contents, StorageError> {
         let objects = store.list()?;
+        if objects.is_empty() && store.place().path.is_root() {
+            return Err(StorageError::Missing { action: "read", location: store.place().to_string() });
+        }
         if objects.is_empty() {
             let itself = Object { name: String::new(), version: store.itself()? };
             return Ok(Contents { files: vec![StoredFile { path: String::new(), pieces: vec![itself] }] });
@@ -44,14 +49,18 @@ impl Contents {
     pub(crate) fn needed(
         &self,
         store: &Store,
-        is_chosen: &dyn Fn(u32) -> bool,
+        is_chosen: &dyn Fn(u32, u64) -> bool,
     ) -> Result<Vec<&StoredFile>, StorageError> {
         let paths = || self.files.iter().map(|file| file.path.as_str());
         if paths().any(|path| path == DESCRIPTION) {
-            return Ok(self.files.iter().filter(|file| run_files::is_needed(&file.path, is_chosen)).collect());
+            let spans = self.span_bytes("");
+            let is_chosen = |rank| is_chosen(rank, spans.get(&rank).copied().unwrap_or_default());
+            return Ok(self.files.iter().filter(|file| run_files::is_needed(&file.path, &is_chosen)).collect());
         }
         let segment = |path| run_files::segment_of(path).filter(|(_, inside)| *inside == DESCRIPTION);
         if let Some((newest, _)) = paths().filter_map(segment).max() {
+            let spans = self.span_bytes(&run_files::segment_folder(newest));
+            let is_chosen = |rank| is_chosen(rank, spans.get(&rank).copied().unwrap_or_default());
             let is_needed = |file: &&StoredFile| {
                 run_files::segment_of(&file.path).is_some_and(|(number, inside)| {
                     // Of those before it, it is said how they ended.
@@ -66,6 +75,18 @@ impl Contents {
             return Err(StorageError::RunsInside { location: store.place().to_string(), last });
         }
         Ok(self.files.iter().collect())
+    }
+
+    /// How many bytes the spans of each rank have, in a folder.
+    fn span_bytes(&self, folder: &str) -> BTreeMap<u32, u64> {
+        let mut bytes = BTreeMap::new();
+        for file in self.files.iter().filter(|file| file.path.ends_with(SPANS)) {
+            let inside = file.path.strip_prefix(folder).filter(|path| path.starts_with("rank-"));
+            if let Some(rank) = inside.and_then(run_files::rank_of) {
+                *bytes.entry(rank).or_default() += file.bytes();
+            }
+        }
+        bytes
     }
 }
 

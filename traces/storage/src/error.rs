@@ -19,6 +19,14 @@ pub enum StorageError {
         /// What is missing or wrong.
         why: String,
     },
+    /// A variable of the environment that no client can be set up with.
+    #[error("cannot use {variable}: {why}")]
+    Setting {
+        /// Its name. What it says may be a secret.
+        variable: String,
+        /// What is wrong with it.
+        why: &'static str,
+    },
     /// Nothing says who asks.
     #[error("cannot {action} {location}: no credentials were found ({why})")]
     NoCredentials {

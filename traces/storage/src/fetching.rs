@@ -41,7 +41,7 @@ pub(crate) fn fetch(
 /// Where a file goes. Names come from the store: they lead nowhere else.
 pub(crate) fn path_in(folder: &Path, store: &Store, name: &str) -> Result<PathBuf, StorageError> {
     let name = match name {
-        "" => store.place().path.filename().unwrap_or("object"),
+        "" => store.place().name(),
         name => name,
     };
     let is_inside = Path::new(name).components().all(|part| matches!(part, Component::Normal(_)));
@@ -63,9 +63,9 @@ async fn fetch_one(
     unfinished.push(UNFINISHED);
     let unfinished = PathBuf::from(unfinished);
     let mut output = File::create(&unfinished).map_err(StorageError::file("create", &unfinished))?;
-    let refused = |error| refusal::sorted("fetch", store.place(), &error);
     let mut versions = Vec::new();
     for piece in &file.pieces {
+        let refused = |error| refusal::sorted("fetch", &store.place_of(&piece.name), &error);
         let (version, result) = store.get(&piece.name).await.map_err(refused)?;
         let mut bytes = result.into_stream();
         while let Some(chunk) = bytes.try_next().await.map_err(refused)? {

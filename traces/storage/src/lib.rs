@@ -9,13 +9,16 @@ mod contents;
 mod error;
 mod fetching;
 mod location;
+mod patience;
 mod pieces;
 mod refusal;
 mod run_files;
 mod sending;
+mod settings;
 mod store;
 
 pub use cache::{Brought, bring};
 pub use error::StorageError;
 pub use location::Location;
+pub use patience::Patience;
 pub use sending::{Sending, Sent};

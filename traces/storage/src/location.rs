@@ -6,6 +6,8 @@ use object_store::path::Path as ObjectPath;
 
 use crate::error::StorageError;
 
+const WRONG_PATH: &str = "its path has an empty part, a part of dots or a control character";
+
 /// Where objects are.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Scheme {
@@ -38,7 +40,22 @@ impl Location {
 
     /// A place inside of this one.
     pub fn join(&self, inside: &str) -> Result<Location, StorageError> {
-        format!("{self}/{inside}").parse()
+        let path = self.inside(inside).map_err(|_| StorageError::Url { why: WRONG_PATH })?;
+        Ok(Location { path, ..self.clone() })
+    }
+
+    /// What it is called: the last part of it, or its bucket.
+    pub fn name(&self) -> &str {
+        self.path.filename().unwrap_or(&self.bucket)
+    }
+
+    /// The path of an object in it; its own, for an empty name.
+    pub(crate) fn inside(&self, name: &str) -> Result<ObjectPath, object_store::path::Error> {
+        match (name, self.path.is_root()) {
+            ("", _) => Ok(self.path.clone()),
+            (name, true) => ObjectPath::parse(name),
+            (name, false) => ObjectPath::parse(format!("{}/{name}", self.path)),
+        }
     }
 }
 
@@ -66,10 +83,16 @@ impl FromStr for Location {
         match (scheme, bucket.is_empty()) {
             (Scheme::File, false) => return Err(wrong("a path of a file begins with a slash, as in file:///data/run")),
             (Scheme::S3 | Scheme::Gs | Scheme::Az, true) => return Err(wrong("it names no bucket")),
+            _ if !bucket.chars().all(|letter| letter.is_ascii_alphanumeric() || "-_.".contains(letter)) => {
+                return Err(wrong("its bucket has a character that no bucket has"));
+            }
             _ => {}
         }
         let parsed = ObjectPath::parse(path).ok().filter(|_| !path.starts_with('/'));
-        let path = parsed.ok_or(wrong("its path has an empty part, or a part of dots"))?;
+        let path = parsed.ok_or(wrong(WRONG_PATH))?;
+        if scheme == Scheme::File && path.is_root() {
+            return Err(wrong("it names the whole file system"));
+        }
         Ok(Location { scheme, bucket: bucket.to_owned(), path })
     }
 }
@@ -99,12 +122,21 @@ mod tests {
         assert_eq!("s3://bucket/run/".parse::<Location>().unwrap().to_string(), "s3://bucket/run");
         let inside = "s3://bucket".parse::<Location>().unwrap().join("segments/2").unwrap();
         assert_eq!(inside.to_string(), "s3://bucket/segments/2");
+        assert_eq!((inside.name(), "gs://bucket/".parse::<Location>().unwrap().name()), ("2", "bucket"));
     }
 
     #[test]
     fn what_is_wrong_with_a_url_is_said_without_the_url() {
-        for text in ["s3:///run", "s3://b/../c", "s3://b//c", "ftp://b/c", "s3://key:secret@b/c", "az://b/c?sig=secret"]
-        {
+        for text in [
+            "file:///",
+            "s3://my bucket/run",
+            "s3:///run",
+            "s3://b/../c",
+            "s3://b//c",
+            "ftp://b/c",
+            "s3://key:secret@b/c",
+            "az://b/c?sig=secret",
+        ] {
             let refused = text.parse::<Location>().unwrap_err().to_string();
             assert!(!refused.contains("secret"), "{refused}");
         }

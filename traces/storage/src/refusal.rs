@@ -20,10 +20,20 @@ const S3_IDENTITIES: [&str; 5] = [
     "AWS_SKIP_SIGNATURE",
 ];
 
+/// Why there is no client, in words without secrets.
+pub(crate) fn of_client(error: &object_store::Error) -> String {
+    reason(error)
+}
+
 /// Sorts what went wrong, in words without secrets.
 pub(crate) fn sorted(action: &'static str, place: &Location, error: &object_store::Error) -> StorageError {
     use object_store::Error as Store;
     let (location, why) = (place.to_string(), reason(error));
+    if chain(error).any(|cause| cause.to_string().contains("URL scheme is not allowed")) {
+        // Endpoints of other clouds and redirects, too.
+        let why = "it is asked without TLS, which AWS_ALLOW_HTTP=true or AZURE_ALLOW_HTTP=true allows".into();
+        return StorageError::Client { location, why };
+    }
     let is_of = |kinds: &[HttpErrorKind]| {
         chain(error).any(|cause| cause.downcast_ref::<HttpError>().is_some_and(|http| kinds.contains(&http.kind())))
     };

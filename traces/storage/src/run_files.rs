@@ -45,6 +45,11 @@ pub(crate) fn segment_of(path: &str) -> Option<(u32, &str)> {
     Some((number.parse().ok()?, inside))
 }
 
+/// The folder of a segment.
+pub(crate) fn segment_folder(number: u32) -> String {
+    format!("segments/{number}/")
+}
+
 /// Whether reading some ranks of a run needs a file. What was kept of incidents are runs of their own.
 pub(crate) fn is_needed(path: &str, is_chosen: &dyn Fn(u32) -> bool) -> bool {
     let Some(growth) = growth(path) else { return false };

@@ -13,6 +13,7 @@ use serde_json::Value;
 use crate::{
     error::StorageError,
     location::Location,
+    patience::Patience,
     pieces::{self, PIECE},
     run_files::{self, Growth},
     store::Store,
@@ -42,6 +43,7 @@ pub struct Sending {
     replaced: BTreeMap<String, Vec<u8>>,
     sent: Sent,
     tell: Box<dyn Fn(u64) + Send>,
+    patience: Patience,
 }
 
 impl Sending {
@@ -55,7 +57,13 @@ impl Sending {
             replaced: BTreeMap::new(),
             sent: Sent::default(),
             tell: Box::new(|_| {}),
+            patience: Patience::default(),
         }
+    }
+
+    /// How long the store is waited for, whatever is being sent: who holds this may say when that ends.
+    pub fn patience(&self) -> Patience {
+        self.patience.clone()
     }
 
     /// Tells somebody how many bytes were sent, whenever there are more.
@@ -179,7 +187,7 @@ impl Sending {
     /// Looks what is there: nothing, a part of this run, or ranks of the same job from other machines. Anything else is left
     /// alone.
     fn begin(&mut self, files: &BTreeSet<String>) -> Result<Store, StorageError> {
-        let store = Store::open(&self.place)?;
+        let store = Store::open(&self.place)?.with(&self.patience);
         let there = store.list()?;
         let descriptions: Vec<&String> =
             files.iter().filter(|file| *file == DESCRIPTION || file.ends_with("/run.json")).collect();
@@ -321,7 +329,7 @@ mod tests {
         }
 
         fn bring(&self) -> Brought {
-            bring(&self.place(), &self.directory.path().join("cache"), &|_| true, &|_, _| {}).unwrap()
+            bring(&self.place(), &self.directory.path().join("cache"), &|_, _| true, &|_, _| {}).unwrap()
         }
 
         fn is_brought(&self, name: &str) -> bool {

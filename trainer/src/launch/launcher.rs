@@ -36,8 +36,9 @@ const MOST_PROCESSES: u32 = 1024;
 const MOST_WORDS: usize = 8 << 10;
 
 /// Starts a process for each rank, with the variables of torchrun and a secret, and waits for all. Rank 0 speaks for all of them; of
-/// the others only the first that failed is heard, if rank 0 could not say why.
-pub fn launch_processes(ranks: u64, command: impl Fn() -> Command) -> Result<(), TrainError> {
+/// the others only the first that failed is heard, if rank 0 could not say why. `grace` is what they may take, beside the usual, to
+/// end after a signal or a failure.
+pub fn launch_processes(ranks: u64, grace: Duration, command: impl Fn() -> Command) -> Result<(), TrainError> {
     let few = u32::try_from(ranks).ok().filter(|ranks| *ranks <= MOST_PROCESSES);
     let ranks = few.ok_or_else(|| {
         let why =
@@ -67,7 +68,7 @@ pub fn launch_processes(ranks: u64, command: impl Fn() -> Command) -> Result<(),
     }
     let signals = Signals::take()?;
     processes.iter_mut().for_each(Process::listen);
-    let stopped = wait(&mut processes, &signals);
+    let stopped = wait(&mut processes, &signals, GRACE + grace);
     drop(signals);
     match stopped {
         Some(signal) => Err(TrainError::Stopped(signal.as_str())),
@@ -189,7 +190,7 @@ impl Drop for Signals {
 }
 
 /// Waits until all have ended, and says which signal ended them, if one did.
-fn wait(processes: &mut [Process], signals: &Signals) -> Option<Signal> {
+fn wait(processes: &mut [Process], signals: &Signals, grace: Duration) -> Option<Signal> {
     let mut stopped = None;
     let mut deadline: Option<Instant> = None;
     loop {
@@ -207,7 +208,7 @@ fn wait(processes: &mut [Process], signals: &Signals) -> Option<Signal> {
             stopped = Some(signal);
         }
         if stopped.is_some() || processes.iter().any(Process::has_failed) {
-            deadline.get_or_insert_with(|| Instant::now() + GRACE);
+            deadline.get_or_insert_with(|| Instant::now() + grace);
         }
         if deadline.is_some_and(|deadline| Instant::now() > deadline) {
             running().for_each(|process| process.send(Signal::SIGKILL));

@@ -352,19 +352,20 @@ fn whoever_else_finds_the_port_is_ignored() {
 #[test]
 fn a_launcher_runs_all_ranks_and_says_once_what_failed() {
     let (told, directory) = told(dp2());
-    launch_processes(2, || command(&told)).unwrap();
+    launch_processes(2, Duration::ZERO, || command(&told)).unwrap();
     assert_eq!(steps(directory.path()), losses(&config(dp2()), None).unwrap());
     // Rank 0 says itself what happened.
     let said = Told { differs: Some(1), ..told.clone() };
-    assert!(matches!(launch_processes(2, || command(&said)), Err(TrainError::Said)));
+    assert!(matches!(launch_processes(2, Duration::ZERO, || command(&said)), Err(TrainError::Said)));
     let panics = Told { panics: Some(0), steps: 100_000, ..told.clone() };
-    assert!(launch_processes(2, || command(&panics)).is_err());
+    assert!(launch_processes(2, Duration::ZERO, || command(&panics)).is_err());
     let outcome = fs::read_to_string(directory.path().join("outcome-1")).unwrap();
     assert!(outcome.starts_with("rank 0 is gone: "), "{outcome}");
 }
 
 #[test]
 fn a_launcher_does_not_start_more_processes_than_a_machine_has_use_for() {
-    let refused = launch_processes(1 << 24, || panic!("none of them is started")).unwrap_err().to_string();
+    let refused =
+        launch_processes(1 << 24, Duration::ZERO, || panic!("none of them is started")).unwrap_err().to_string();
     assert!(refused.contains("16777216 ranks are too many; at most 1024"), "{refused}");
 }
