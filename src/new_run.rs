@@ -122,7 +122,7 @@ impl NewRun {
     }
 }
 
-/// The newest segment of a run, if it has some; refuses a run without.
+/// The newest segment of a run, if it has some; refuses a run without, and a directory that holds anything else.
 fn newest_segment(run: &Path) -> Result<Option<Segment>> {
     if run.join(DESCRIPTION).exists() {
         return Err(WithHint {
@@ -130,6 +130,11 @@ fn newest_segment(run: &Path) -> Result<Option<Segment>> {
             hint: "--continue has to be there from the first job on; name another directory".into(),
         }
         .into());
+    }
+    let segments = Segment::path(run, 1).parent().is_some_and(Path::exists);
+    if let Some(Ok(entry)) = fs::read_dir(run).ok().filter(|_| !segments).and_then(|mut entries| entries.next()) {
+        let entry = entry.file_name().to_string_lossy().into_owned();
+        return Err(TraceError::NotEmpty { path: run.to_owned(), entry }.into());
     }
     Ok(Segment::all_of(run).pop())
 }
@@ -204,6 +209,11 @@ mod tests {
         info().create(&plain).unwrap();
         let refused = NewRun::next_segment(&plain).err().unwrap().to_string();
         assert!(refused.ends_with("that is not made of segments"), "{refused}");
+        let theirs = directory.path().join("theirs");
+        fs::create_dir(&theirs).unwrap();
+        fs::write(theirs.join("notes"), "theirs").unwrap();
+        let refused = NewRun::next_segment(&theirs).err().unwrap().to_string();
+        assert!(refused.contains("is not empty") && fs::read_dir(&theirs).unwrap().count() == 1, "{refused}");
     }
 
     #[test]
