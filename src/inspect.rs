@@ -36,7 +36,8 @@ pub(crate) struct Arguments {
 }
 
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
-    let contents = Contents::of(&source::open(&arguments.sources)?);
+    let run = source::open(&arguments.sources)?;
+    let contents = Contents::of(&run, source::place(&arguments.sources, &run));
     let mut stdout = anstream::stdout().lock();
     match arguments.format {
         Format::Text => stdout.write_all(contents.text().as_bytes())?,
@@ -148,7 +149,7 @@ fn layout(run: &Run) -> Option<RunLayout> {
 }
 
 impl Contents {
-    fn of(run: &Run) -> Contents {
+    fn of(run: &Run, path: String) -> Contents {
         let mut ranks: Vec<RankContents> = run.ranks.iter().map(RankContents::of).collect();
         // Ranks of one file share its bytes, which count once.
         let mut files = BTreeSet::new();
@@ -159,7 +160,7 @@ impl Contents {
         }
         let mut data_loss = Loss::default();
         ranks.iter().for_each(|rank| data_loss += rank.data_loss);
-        let (path, state) = (run.path.to_string_lossy().into_owned(), run.state());
+        let state = run.state();
         let helpers = run.helpers.iter().map(HelperContents::of).collect();
         Contents { schema: 1, path, state, run: run.info.clone(), layout: layout(run), data_loss, ranks, helpers }
     }

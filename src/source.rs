@@ -40,6 +40,12 @@ pub(crate) fn local(sources: &[PathBuf], ranks: Option<&RankList>) -> Result<Vec
     sources.iter().map(local).collect()
 }
 
+/// Where a run is that was opened from sources: in object storage, or on this machine.
+pub(crate) fn place(sources: &[PathBuf], run: &Run) -> String {
+    let place = sources.first().filter(|source| sources.len() == 1 && object_storage::is_meant(source));
+    place.unwrap_or(&run.path).to_string_lossy().into_owned()
+}
+
 /// Says of files beside the run's own why they are not read.
 fn tell_what_is_passed_over(run: &Run) {
     let mut told: Vec<String> = run.passed_over.iter().take(MOST_TOLD).map(ToString::to_string).collect();

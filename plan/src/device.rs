@@ -166,7 +166,8 @@ impl Device {
     pub fn named(name: &str) -> Result<&'static Device, PlanError> {
         let plain = |text: &str| {
             let text = text.to_lowercase().replace([' ', '-', '_'], "");
-            text.trim_start_matches("nvidia").trim_start_matches("amd").to_owned()
+            // A whole device that a virtual machine has is called a virtual function of it.
+            text.trim_start_matches("nvidia").trim_start_matches("amd").trim_end_matches("vf").to_owned()
         };
         let short = SHORT_NAMES.iter().find(|(short, _)| *short == plain(name));
         let wanted = plain(short.map_or(name, |(_, long)| long));
@@ -194,6 +195,7 @@ mod tests {
             ("h100", "h100-sxm"),
             ("H100-SXM", "h100-sxm"),
             ("A100 40", "a100-40gb"),
+            ("AMD Instinct MI300X VF", "mi300x"),
             ("H100 SXM5", "h100-sxm"),
             ("4090", "rtx-4090"),
             ("a100 80GB", "a100-80gb"),

@@ -7,6 +7,8 @@ use super::{report, waterfall};
 
 /// Facts that are told.
 const FACTS: [&str; 3] = ["step", "speed", "memory"];
+/// What is told where nothing stands out: it may be why.
+const MISSING: &str = "missing";
 /// Findings that are told.
 const MOST_FINDINGS: usize = 3;
 
@@ -16,7 +18,8 @@ pub(super) fn written(analysis: &Analysis) -> String {
     lines.extend(report::loss(analysis).map(|lost| format!("lost      {lost}")));
     lines.extend(waterfall::summary(analysis).map(|parts| format!("waterfall {parts}")));
     let facts = report::facts(analysis);
-    let facts = facts.iter().filter(|fact| FACTS.contains(&fact.about));
+    let is_told = |about: &str| FACTS.contains(&about) || about == MISSING && analysis.findings.is_empty();
+    let facts = facts.iter().filter(|fact| is_told(fact.about));
     lines.extend(facts.map(|fact| format!("{:<10}{}", fact.about, fact.says)));
     if analysis.findings.is_empty() {
         lines.push("nothing stands out".into());

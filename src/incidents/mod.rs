@@ -60,7 +60,7 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
         incident: known.incident,
     };
     let incidents = known_incidents(&run).into_iter().map(listed).collect();
-    let incidents = Incidents { schema: 1, path: run.path.display().to_string(), incidents };
+    let incidents = Incidents { schema: 1, path: source::place(arguments.run.as_slice(), &run), incidents };
     let mut stdout = anstream::stdout().lock();
     match arguments.format {
         Format::Text => stdout.write_all(incidents.text(run.state()).as_bytes())?,

@@ -125,20 +125,20 @@ pub(crate) fn hint(error: &StorageError) -> Option<String> {
         StorageError::Setting { .. } => {
             "set it again; `aws configure export-credentials --format env` prints credentials as variables".into()
         }
-        StorageError::Client { .. } => {
-            "credentials and settings come from the environment: AWS_*, GOOGLE_* or AZURE_STORAGE_*".into()
+        StorageError::Client { location, .. } => {
+            format!("credentials and settings come from the environment: {}", Variables::of(location).all)
         }
-        StorageError::Refused { .. } => {
-            "check the credentials in the environment (AWS_*, GOOGLE_* or AZURE_STORAGE_*), that they have not expired, and \
-             that they may list, read and write there"
-                .into()
-        }
-        StorageError::NoBucket { .. } => {
-            "check its name; AWS_ENDPOINT_URL says which store is asked, if it is not Amazon's".into()
+        StorageError::Refused { location, .. } => format!(
+            "check the credentials in the environment ({}), that they have not expired, and that they may list, read and \
+             write there",
+            Variables::of(location).all
+        ),
+        StorageError::NoBucket { location, .. } => {
+            format!("check its name, and which store is asked: {} may say another one", Variables::of(location).endpoint)
         }
         StorageError::Missing { .. } => "check the path: it names a run, a trace or a folder of traces".into(),
-        StorageError::Unreachable { .. } => {
-            "check the network, and AWS_ENDPOINT_URL and AWS_REGION if they are set".into()
+        StorageError::Unreachable { location, .. } => {
+            format!("check the network, and {} if it is set", Variables::of(location).endpoint)
         }
         StorageError::RunsInside { last, .. } => format!("the last of them is {last}"),
         StorageError::OtherRun { .. } => "name a path of its own for each run".into(),
@@ -149,4 +149,21 @@ pub(crate) fn hint(error: &StorageError) -> Option<String> {
         }
         StorageError::Failed { .. } | StorageError::File { .. } => return None,
     })
+}
+
+/// Which variables of the environment say how a store is reached.
+struct Variables {
+    all: &'static str,
+    /// What says which store is asked.
+    endpoint: &'static str,
+}
+
+impl Variables {
+    fn of(location: &str) -> Variables {
+        match location.split_once(':') {
+            Some(("gs", _)) => Variables { all: "GOOGLE_*", endpoint: "GOOGLE_BASE_URL" },
+            Some(("az", _)) => Variables { all: "AZURE_STORAGE_*", endpoint: "AZURE_STORAGE_ENDPOINT" },
+            _ => Variables { all: "AWS_*", endpoint: "AWS_ENDPOINT_URL" },
+        }
+    }
 }

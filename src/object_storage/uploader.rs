@@ -54,7 +54,7 @@ struct Upload {
 impl Uploader {
     pub(super) fn start(run: &Path, place: Location, every: Duration) -> Result<Uploader> {
         let (ended, is_ended) = channel();
-        let sending = Sending::new(run, &place);
+        let sending = Sending::new(run, &place).every(every);
         let patience = sending.patience();
         // Signals are for the thread that passes them on.
         let thread = quiet_thread::spawn("stepscope-upload", move || upload(sending, every, &is_ended))?;

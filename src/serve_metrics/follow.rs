@@ -93,7 +93,8 @@ pub(super) fn follow(path: &Path, publish: &mut dyn FnMut(&Reading), stopped: &A
             publish(&reading);
             // Incidents may be explained after the end of a run.
             while let Some(run) = wait_for_more(path, stopped) {
-                if LiveRun::grows(&run) {
+                // Another run may have taken its place.
+                if LiveRun::grows(&run) || run.info != reading.info {
                     break;
                 }
                 reading.look_again(&run);

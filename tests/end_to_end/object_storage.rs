@@ -1,5 +1,5 @@
 mod endings;
-mod moto;
+mod others;
 mod server;
 mod signature;
 mod unusual;

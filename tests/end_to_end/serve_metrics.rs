@@ -9,6 +9,7 @@ use std::{
     fs,
     io::{BufRead, BufReader, Read, Write},
     net::TcpStream,
+    os::unix::fs::symlink,
     path::Path,
     process::{Child, Command, Stdio},
 };
@@ -270,6 +271,21 @@ fn a_run_is_followed_from_before_its_beginning_to_its_end() {
     kill(Pid::from_raw(pushing.id().cast_signed()), Signal::SIGTERM).unwrap();
     assert!(pushing.wait().unwrap().success());
     check_pushed(&collector.end(), &values);
+}
+
+#[test]
+fn a_run_that_takes_the_place_of_another_is_served() {
+    let directory = tempfile::tempdir().unwrap();
+    let place = directory.path().join("run");
+    symlink(Path::new(SAMPLES).join("dp2-naive"), &place).unwrap();
+    let serving = Serving::start("run", &[], directory.path());
+    let serves = |name: &str| serving.metrics().contains(&format!("name=\"{name}\""));
+    let name = |sample: &str| json(&["inspect", sample, "--format", "json"], Path::new(SAMPLES))["run"]["name"].clone();
+    let names = ["dp2-naive", "single"].map(name);
+    assert!(names[0] != names[1] && serves(names[0].as_str().unwrap()));
+    fs::remove_file(&place).unwrap();
+    symlink(Path::new(SAMPLES).join("single"), &place).unwrap();
+    prometheus::until("the other one is served", || serves(names[1].as_str().unwrap()).then_some(()));
 }
 
 /// Every request is one of OTLP, and the last has the newest values.

@@ -29,7 +29,7 @@ impl DriverCall {
             return Some(DriverCall::Waits);
         }
         // Without "Async", a copy to the host returns when it is there.
-        let copies = ["Memcpy", "MemcpyDtoH", "MemcpyToSymbol", "MemcpyFromSymbol", "Memcpy2D"];
+        let copies = ["Memcpy", "MemcpyDtoH", "MemcpyWithStream", "MemcpyToSymbol", "MemcpyFromSymbol", "Memcpy2D"];
         if copies.contains(&call) {
             return Some(DriverCall::Waits);
         }
@@ -56,6 +56,7 @@ mod tests {
             ("hipEventSynchronize", Some(DriverCall::Waits)),
             ("cudaMemcpy", Some(DriverCall::Waits)),
             ("cuMemcpyDtoH_v2", Some(DriverCall::Waits)),
+            ("hipMemcpyWithStream", Some(DriverCall::Waits)),
             ("cudaMemcpyAsync", None),
             ("cudaMalloc", Some(DriverCall::Allocates)),
             ("cudaMalloc_v3020", Some(DriverCall::Allocates)),

@@ -57,6 +57,9 @@ pub struct RankInfo {
     /// Whether the file system has locks, which tell that the recording goes on.
     #[serde(default)]
     pub(crate) locked: bool,
+    /// How many seconds lie between two uploads, in a copy that is uploaded while the rank is recorded.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub(crate) uploaded_every_s: Option<u64>,
     /// What became of the recording, as the recorder wrote it.
     pub(crate) state: WrittenState,
     /// Why it ended early, if the recorder could say.
@@ -188,6 +191,7 @@ impl RankInfo {
             clock: ClockRecord::begin(),
             collector: CollectorNotes::default(),
             locked: false,
+            uploaded_every_s: None,
             state: WrittenState::Recording,
             reason: None,
             written: None,
@@ -217,6 +221,7 @@ impl RankInfo {
             clock,
             collector: CollectorNotes::default(),
             locked: false,
+            uploaded_every_s: None,
             state: WrittenState::Recording,
             reason: None,
             written: None,
@@ -235,13 +240,19 @@ impl RankInfo {
     }
 
     /// What became of the recording. A recorder holds a lock that goes with its process, however that ends. Without
-    /// locks, files that were written to of late tell that it goes on.
+    /// locks, as in a copy, files that were written to of late tell that it goes on.
     pub(crate) fn state(&self, directory: &Path) -> State {
         match self.state {
             WrittenState::Complete => State::Complete,
             WrittenState::Interrupted => State::Interrupted,
             WrittenState::Recording => {
-                let alive = if self.locked { is_locked(directory) } else { is_fresh(directory) };
+                let alive = match self.uploaded_every_s {
+                    Some(seconds) => {
+                        is_fresh(directory, OFTEN + Duration::from_secs(seconds.saturating_mul(LATE_UPLOADS)))
+                    }
+                    None if self.locked => is_locked(directory),
+                    None => is_fresh(directory, OFTEN),
+                };
                 if alive && self.may_be_alive() { State::Recording } else { State::Interrupted }
             }
         }
@@ -272,11 +283,17 @@ fn is_locked(directory: &Path) -> bool {
     file.is_ok_and(|file| matches!(file.try_lock_shared(), Err(TryLockError::WouldBlock)))
 }
 
-fn is_fresh(directory: &Path) -> bool {
-    // The recorder writes what it costs every second, and where only the last minutes are kept it says the time every ten.
+/// Within so much time a recorder writes something: what it costs, every second; and where only the last minutes are kept it
+/// says the time every ten.
+const OFTEN: Duration = Duration::from_secs(30);
+/// So many uploads may come late, or fail, before nobody uploads any more.
+const LATE_UPLOADS: u64 = 3;
+
+/// Whether something was written of late.
+fn is_fresh(directory: &Path, of_late: Duration) -> bool {
     [CounterSamples::FILE, FILE].iter().any(|file| {
         let written = directory.join(file).metadata().and_then(|metadata| metadata.modified());
-        written.is_ok_and(|written| written.elapsed().is_ok_and(|age| age < Duration::from_secs(30)))
+        written.is_ok_and(|written| written.elapsed().is_ok_and(|age| age < of_late))
     })
 }
 

@@ -16,6 +16,8 @@ pub enum IdleReason {
     Input,
     /// The host takes or gives back memory of the device.
     Allocation,
+    /// A call that launches something takes long: it loads a kernel, or another thread holds the driver.
+    SlowLaunch,
     /// The recorder itself takes time.
     Recording,
     /// The program evaluates.
@@ -32,11 +34,12 @@ one_of!(IdleReason: IdleReason::ALL);
 
 impl IdleReason {
     /// Every reason.
-    pub const ALL: [IdleReason; 9] = [
+    pub const ALL: [IdleReason; 10] = [
         IdleReason::Launches,
         IdleReason::Synchronization,
         IdleReason::Input,
         IdleReason::Allocation,
+        IdleReason::SlowLaunch,
         IdleReason::Recording,
         IdleReason::Evaluation,
         IdleReason::Checkpoint,
@@ -46,7 +49,8 @@ impl IdleReason {
 
     /// Whether the host can launch nothing meanwhile, so that it is no longer ahead of the device.
     pub(crate) fn holds_up_the_host(self) -> bool {
-        !matches!(self, IdleReason::Launches | IdleReason::Queue | IdleReason::Unknown)
+        use IdleReason::{Allocation, Checkpoint, Input, Recording, SlowLaunch, Synchronization};
+        matches!(self, Synchronization | Input | Allocation | SlowLaunch | Recording | Checkpoint)
     }
 
     /// What the device waits for, in a few words.
@@ -56,6 +60,7 @@ impl IdleReason {
             IdleReason::Synchronization => "the host had synchronized",
             IdleReason::Input => "waiting for data",
             IdleReason::Allocation => "allocating memory",
+            IdleReason::SlowLaunch => "blocked in launch calls",
             IdleReason::Recording => "the recorder at work",
             IdleReason::Evaluation => "evaluating",
             IdleReason::Checkpoint => "checkpointing",

@@ -238,7 +238,7 @@ impl Check for Allocation {
                 whole(analysis)
             ),
             evidence: format!(
-                "{}{} in calls that take memory of the device or give it back",
+                "{}{} in calls that take memory of the device or give it back, and until the host was ahead again",
                 text::duration(found.lost_ns.unwrap_or(0)),
                 per_step(analysis)
             ),
@@ -248,6 +248,21 @@ impl Check for Allocation {
                     .into(),
             ..found
         })
+    }
+}
+
+/// Calls that should only launch something, and take long.
+pub(super) struct SlowLaunches;
+
+impl Check for SlowLaunches {
+    const KIND: &'static str = "slow-launches";
+
+    fn find(analysis: &Analysis) -> Option<Found> {
+        let advice = "look at later steps, if kernels are loaded or compiled in these, which are their first ones \
+                      (`CUDA_MODULE_LOADING=EAGER` loads them at the start); or find what holds the driver then: another \
+                      thread that copies or takes memory";
+        let when = "in calls that launch something and take 1 ms or more";
+        left_idle(analysis, "blocking in launch calls", IdleReason::SlowLaunch, when, advice)
     }
 }
 
@@ -305,10 +320,13 @@ impl Check for ExposedCopies {
                 per_step(analysis),
                 text::rough_percent(all as f64 / copies.max(1) as f64)
             ),
-            advice:
-                "copy from pinned memory (`pin_memory=True`, `non_blocking=True`) on a stream of its own, ahead of the \
-                     step that needs it; keep offloaded state on the device if it fits"
-                    .into(),
+            advice: format!(
+                "{}, ahead of the step that needs it; keep offloaded state on the device if it fits",
+                match is_xla(analysis) {
+                    true => "put data on the device (`jax.device_put`, `prefetch_to_device`)",
+                    false => "copy from pinned memory (`pin_memory=True`, `non_blocking=True`) on a stream of its own",
+                }
+            ),
             lost_ns: Some(lost),
             causes: vec![Cause::Copies],
             ..Found::default()

@@ -199,12 +199,12 @@ impl Program {
                 if self.fault == Fault::Synchronization && layer % 4 == 3 {
                     let from = self.compute[rank] + 1_000;
                     self.push(rank, SpanKind::Copy, 2, 0, Phase::Forward, (from, from + 2_000));
-                    // The host waits for the copy, and then has to begin anew.
+                    // The host was ahead by so much, waits for the copy, and then is no longer ahead.
                     let wait = (self.strength * STEP / 3.0) as i64;
                     self.spans[rank].push(Span {
                         stream: Some(Stream(100)),
                         step: Some(Step(self.step)),
-                        ..Span::new(SpanKind::Launch, name(6), Nanos(from - 20_000), Nanos(24_000))
+                        ..Span::new(SpanKind::Launch, name(6), Nanos(from - wait), Nanos(wait + 4_000))
                     });
                     self.compute[rank] = from + 2_000 + wait;
                 }

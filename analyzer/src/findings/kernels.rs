@@ -156,9 +156,13 @@ impl Check for WithoutTensorCores {
             evidence: format!("{}{}", text::duration(time / windows(analysis)), per_step(analysis)),
             advice: match has_no_bf16(analysis) {
                 true => "compute in fp16 (autocast with a gradient scaler)".into(),
-                false => "compute in bf16 (autocast), or let fp32 use TF32: \
-                          `torch.set_float32_matmul_precision(\"high\")`"
-                    .into(),
+                false => format!(
+                    "compute in bf16 (autocast), or let fp32 use TF32: `{}`",
+                    match products >= convolutions {
+                        true => "torch.set_float32_matmul_precision(\"high\")",
+                        false => "torch.backends.cudnn.allow_tf32 = True",
+                    }
+                ),
             },
             lost_ns: Some(time / windows(analysis)),
             ..Found::default()

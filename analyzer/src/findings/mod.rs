@@ -101,6 +101,7 @@ pub(crate) fn findings(analysis: &Analysis) -> Vec<Finding> {
         check::<host::SyncPoints>,
         check::<host::DataLoading>,
         check::<host::Allocation>,
+        check::<host::SlowLaunches>,
         check::<host::Checkpointing>,
         check::<host::RecordingCost>,
         check::<host::ExposedCopies>,

@@ -5,11 +5,18 @@ use stepscope_traces::{DriverCall, NameId, Names, Phase, SpanKind, Spans};
 
 use crate::rank::intervals::Intervals;
 
+/// A call that launches something usually takes some microseconds. The first one of a kernel loads it, and others wait for
+/// threads that hold the driver.
+const SLOW: i64 = 1_000_000;
+/// A copy of which the call takes so long has waited for the device, as those of pageable memory do, whatever they are called.
+const LONG_COPY: i64 = 100_000;
+
 /// What is collected of the host while the spans of a rank are read.
 #[derive(Default)]
 pub(crate) struct HostCallReading {
     /// When calls began that launch something.
     launches: Vec<i64>,
+    slow_launches: Vec<(i64, i64)>,
     waits: Vec<(i64, i64)>,
     allocations: Vec<(i64, i64)>,
     recording: Vec<(i64, i64)>,
@@ -24,8 +31,10 @@ pub(crate) struct HostCallReading {
 pub(crate) struct HostCalls {
     /// When calls began that launch something.
     pub(crate) launches: Vec<i64>,
-    /// Calls that wait for the device, by their beginning.
-    pub(crate) waits: Vec<(i64, i64)>,
+    /// Calls that launch something and take long.
+    pub(crate) slow_launches: Intervals,
+    /// When the host waited for the device.
+    pub(crate) waits: Intervals,
     pub(crate) allocations: Intervals,
     /// When the recorder itself is at work.
     pub(crate) recording: Intervals,
@@ -52,7 +61,7 @@ impl HostCallReading {
                         Some(DriverCall::Waits) => self.waits.push(span),
                         Some(DriverCall::Allocates) => self.allocations.push(span),
                         Some(DriverCall::Records) => self.recording.push(span),
-                        None => self.launches.push(start),
+                        None => self.take_launch(names.get(name).unwrap_or_default(), span),
                     }
                 }
                 _ => {}
@@ -60,12 +69,22 @@ impl HostCallReading {
         }
     }
 
+    fn take_launch(&mut self, name: &str, span: (i64, i64)) {
+        self.launches.push(span.0);
+        let (took, is_copy) = (span.1 - span.0, name.contains("Memcpy"));
+        if is_copy && took >= LONG_COPY {
+            self.waits.push(span);
+        } else if !is_copy && took >= SLOW && !is_of_graphs(name) {
+            self.slow_launches.push(span);
+        }
+    }
+
     pub(crate) fn finish(mut self) -> HostCalls {
         self.launches.sort_unstable();
-        self.waits.sort_unstable();
         HostCalls {
             launches: self.launches,
-            waits: self.waits,
+            slow_launches: Intervals::union_of(self.slow_launches),
+            waits: Intervals::union_of(self.waits),
             allocations: Intervals::union_of(self.allocations),
             recording: Intervals::union_of(self.recording),
             evaluation: Intervals::union_of(self.evaluation),
@@ -75,16 +94,43 @@ impl HostCallReading {
 }
 
 impl HostCalls {
-    /// Whether a call that waits for the device was under way at a moment. Clocks of host and device may be a little apart.
-    pub(crate) fn waits_at(&self, time: i64) -> bool {
-        const APART: i64 = 5_000;
-        let after = self.waits.partition_point(|(start, _)| *start <= time);
-        self.waits[..after].last().is_some_and(|(_, end)| *end + APART >= time)
-    }
-
     /// Whether something was launched in a stretch of time.
     pub(crate) fn launches_in(&self, from: i64, to: i64) -> bool {
         let first = self.launches.partition_point(|launch| *launch < from);
         self.launches.get(first).is_some_and(|launch| *launch < to)
+    }
+}
+
+/// Whether a call has to do with graphs, of which large ones take long to launch each time.
+fn is_of_graphs(name: &str) -> bool {
+    name.contains("Graph")
+}
+
+#[cfg(test)]
+mod tests {
+    use stepscope_traces::FIRST_NAME;
+
+    use super::*;
+    use crate::test_runs::span;
+
+    #[test]
+    fn launches_are_told_by_how_long_they_take() {
+        let of = |name: &str, microseconds: i64| {
+            let (mut names, mut spans) = (Names::default(), Spans::default());
+            names.extend([(FIRST_NAME, name)]);
+            spans.push(&span(SpanKind::Launch, 0, microseconds * 1_000));
+            let mut reading = HostCallReading::default();
+            reading.take(&names, &spans);
+            let host = reading.finish();
+            let span = vec![(0, microseconds * 1_000)];
+            assert_eq!(host.launches, [0]);
+            let all = [&host.waits, &host.slow_launches, &host.allocations, &host.recording];
+            all.map(|times| times.iter().collect::<Vec<_>>() == span)
+        };
+        assert_eq!(of("cudaLaunchKernel", 900), [false; 4]);
+        assert_eq!(of("cudaLaunchKernel", 1_100), [false, true, false, false]);
+        assert_eq!(of("cudaGraphLaunch", 9_000), [false; 4]);
+        assert_eq!(of("cudaMemcpyAsync", 90), [false; 4]);
+        assert_eq!(of("hipMemcpyAsync", 110), [true, false, false, false]);
     }
 }

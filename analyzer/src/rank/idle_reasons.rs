@@ -3,11 +3,13 @@
 //! For users, it is defined in `docs/src/metrics.md#why-a-device-is-idle`.
 //!
 //! Each stretch in which nothing runs is taken apart: what of it the recorder takes, or the program evaluates, saves a
-//! checkpoint, waits for data or takes memory, has that reason. The rest has one reason. Where the host was waiting for the device when the stretch began, or,
-//! where its calls are not known, the last thing before it was a copy to the host, it is synchronization; where something was
-//! launched in it, launches come late; where launches are known and none was, what runs next was in its queue already. Launches
-//! that come late in a stretch that is mostly due to something else, or soon after that or synchronization, are due to it, too:
-//! the host has to get ahead again.
+//! checkpoint, waits for data, takes memory, is slow to launch or waits for the device, has that reason. The rest has one
+//! reason: where something was launched in it, launches come late; where launches are known and none was, what runs next was
+//! in its queue already; where calls of the host are not known and the last thing before was a copy to the host, it is
+//! synchronization.
+//!
+//! A host that is held up while the device still works is less far ahead when it goes on, by as much time as it was held up.
+//! So much of the launches that come late then, and soon after, is due to that, and no more.
 
 use stepscope_traces::Names;
 
@@ -18,6 +20,8 @@ use crate::{
 
 /// So soon after it was held up the host may not be ahead of the device again, in nanoseconds.
 const CATCHING_UP: i64 = 300_000;
+/// Clocks of host and device may be so far apart. A shorter break does not tell that the device had nothing to do.
+const APART: i64 = 5_000;
 
 /// A stretch of idle time and its reason.
 pub(crate) type IdleStretch = (i64, i64, IdleReason);
@@ -39,35 +43,32 @@ impl IdleReasons {
             (IdleReason::Evaluation, &host.evaluation),
             (IdleReason::Input, data),
             (IdleReason::Allocation, &host.allocations),
+            (IdleReason::SlowLaunch, &host.slow_launches),
+            (IdleReason::Synchronization, &host.waits),
         ];
         let mut stretches = Vec::new();
-        // When what ran so far is over, and what was over last.
-        let mut covered: Option<(i64, usize)> = None;
-        // When the last stretch was over in which the host was held up, and by what.
-        let mut held_up: Option<(i64, IdleReason)> = None;
+        // When what ran so far began without a break to speak of and is over, and what was over last.
+        let mut covered: Option<(i64, i64, usize)> = None;
+        let mut behind: Option<Behind> = None;
         for (index, activity) in activities.items.iter().enumerate() {
-            if let Some((end, last)) = covered.filter(|(end, _)| *end < activity.start) {
+            let idle = covered.filter(|(_, end, _)| *end < activity.start);
+            if let Some((busy_from, end, last)) = idle {
                 let copies_to_host = || {
                     let last = &activities.items[last];
                     activities.place(last).class == Class::Copy && is_to_host(names.get(last.name).unwrap_or_default())
                 };
-                let mut rest = rest(host, end, activity.start, copies_to_host);
-                let before = held_up.filter(|(over, _)| end.saturating_sub(*over) < CATCHING_UP);
-                let said_by = mostly(&said, end, activity.start);
-                let by = said_by.or(before.map(|(_, reason)| reason));
-                // Where launches are not known, nobody sees that the host is still behind.
-                let is_known = said_by.is_some() || rest != IdleReason::Unknown;
-                if let (IdleReason::Launches | IdleReason::Unknown, Some(by)) = (rest, by) {
-                    rest = by;
-                }
-                if let Some(by) = said_by.or(Some(rest)).filter(|by| is_known && by.holds_up_the_host()) {
-                    held_up = Some((activity.start, by));
-                }
-                add(&mut stretches, (end, activity.start), &said, rest);
+                let stretch = (end, activity.start);
+                let rest = rest(host, stretch, copies_to_host);
+                // A host that waits for what was launched already delays nothing.
+                let said = if rest == IdleReason::Queue { &said[..said.len() - 1] } else { &said };
+                behind = Behind::at(said, busy_from, end).or(behind.filter(|behind| behind.is_near(end)));
+                add(&mut stretches, stretch, said, rest, behind.as_mut());
             }
-            if covered.is_none_or(|(end, _)| activity.end > end) {
-                covered = Some((activity.end, index));
-            }
+            covered = Some(match covered {
+                Some((from, end, last)) if activity.end <= end => (from, end, last),
+                Some((from, end, _)) if activity.start - end < APART => (from, activity.end, index),
+                _ => (activity.start, activity.end, index),
+            });
         }
         IdleReasons { stretches, over: 0 }
     }
@@ -105,18 +106,35 @@ impl IdleReasons {
     }
 }
 
-/// What most of a stretch is due to, by what the program says.
-fn mostly(said: &[(IdleReason, &Intervals)], start: i64, end: i64) -> Option<IdleReason> {
-    said.iter().find(|(_, times)| 2 * times.covered(start, end) > end - start).map(|(reason, _)| *reason)
+/// A host that was held up, and is not ahead of the device again.
+struct Behind {
+    by: IdleReason,
+    /// When the last stretch was over that is due to it.
+    over: i64,
+    /// So much of what comes late is due to it yet.
+    left: i64,
+}
+
+impl Behind {
+    /// By what the host is held up when nothing runs any more, if it is, and how long it has been since the device began to
+    /// work.
+    fn at(said: &[(IdleReason, &Intervals)], busy_from: i64, time: i64) -> Option<Behind> {
+        let holding = said.iter().filter(|(reason, _)| reason.holds_up_the_host());
+        let held_for = |(start, end): (i64, i64)| end.min(time) - start.max(busy_from);
+        let mut held = holding.filter_map(|(by, times)| Some((*by, held_for(times.around(time, APART)?))));
+        held.find(|(_, left)| *left > 0).map(|(by, left)| Behind { by, over: time, left })
+    }
+
+    fn is_near(&self, time: i64) -> bool {
+        time.saturating_sub(self.over) < CATCHING_UP
+    }
 }
 
 /// Why what is left of a stretch is idle.
-fn rest(host: &HostCalls, start: i64, end: i64, copies_to_host: impl Fn() -> bool) -> IdleReason {
-    if host.waits_at(start) {
-        IdleReason::Synchronization
-    } else if host.launches_in(start, end) {
+fn rest(host: &HostCalls, (start, end): (i64, i64), copies_to_host: impl Fn() -> bool) -> IdleReason {
+    if host.launches_in(start, end) {
         IdleReason::Launches
-    } else if !host.launches.is_empty() {
+    } else if !host.launches.is_empty() || host.waits.covered(start, end) == end - start {
         IdleReason::Queue
     } else if copies_to_host() {
         IdleReason::Synchronization
@@ -125,27 +143,36 @@ fn rest(host: &HostCalls, start: i64, end: i64, copies_to_host: impl Fn() -> boo
     }
 }
 
-/// Adds a stretch in pieces: those for which there is a reason of their own, and the rest.
+/// Adds a stretch in pieces: those for which there is a reason of their own, and the rest. What comes late in that may be due to
+/// what the host is behind by.
 fn add(
     stretches: &mut Vec<IdleStretch>,
     (start, end): (i64, i64),
     said: &[(IdleReason, &Intervals)],
     rest: IdleReason,
+    behind: Option<&mut Behind>,
 ) {
     let from = stretches.len();
-    let mut left = Intervals::default();
+    let mut left = Intervals::union_of(vec![(start, end)]);
     for (reason, times) in said.iter().filter(|(_, times)| times.covered(start, end) > 0) {
-        if left == Intervals::default() && stretches.len() == from {
-            left = Intervals::union_of(vec![(start, end)]);
+        let times = times.within(start, end);
+        stretches.extend(left.and(&times).iter().map(|(start, end)| (start, end, *reason)));
+        left = left.without(&times);
+    }
+    let is_late = matches!(rest, IdleReason::Launches | IdleReason::Unknown);
+    let mut behind = behind.filter(|_| is_late);
+    for (start, end) in left.iter() {
+        let mut from = start;
+        if let Some(behind) = &mut behind {
+            from = end.min(start.saturating_add(behind.left));
+            behind.left -= from - start;
+            stretches.extend((start < from).then_some((start, from, behind.by)));
         }
-        stretches.extend(left.and(times).iter().map(|(start, end)| (start, end, *reason)));
-        left = left.without(times);
+        stretches.extend((from < end).then_some((from, end, rest)));
     }
-    if stretches.len() == from {
-        stretches.push((start, end, rest));
-        return;
+    if let Some(behind) = behind {
+        behind.over = end;
     }
-    stretches.extend(left.iter().map(|(start, end)| (start, end, rest)));
     stretches[from..].sort_unstable_by_key(|(start, ..)| *start);
 }
 
@@ -176,13 +203,24 @@ mod tests {
     use super::*;
     use crate::test_runs::span;
 
-    use IdleReason::{Allocation, Checkpoint, Input, Launches, Queue, Synchronization, Unknown};
+    use IdleReason::{Allocation, Checkpoint, Input, Launches, Queue, SlowLaunch, Synchronization, Unknown};
+
+    /// All times are in microseconds.
+    const US: i64 = 1_000;
+
+    fn intervals(times: &[(i64, i64)]) -> Intervals {
+        Intervals::union_of(times.iter().map(|(start, end)| (start * US, end * US)).collect())
+    }
+
+    fn launches(times: &[i64]) -> Vec<i64> {
+        times.iter().map(|time| time * US).collect()
+    }
 
     /// Kernels from 0 to 10, from 100 to 110, and from 200 on.
     fn activities(second: SpanKind) -> Activities {
         let mut spans = Spans::default();
         for (kind, start) in [(SpanKind::Kernel, 0), (second, 100), (SpanKind::Kernel, 200)] {
-            spans.push(&Span { name: FIRST_NAME, ..span(kind, start, start + 10) });
+            spans.push(&Span { name: FIRST_NAME, ..span(kind, start * US, (start + 10) * US) });
         }
         let mut activities = Activities::new(&[]);
         activities.take(&spans);
@@ -193,12 +231,13 @@ mod tests {
     fn reasons(second: SpanKind, name: &str, host: &HostCalls, data: &[(i64, i64)]) -> Vec<IdleStretch> {
         let mut names = Names::default();
         names.extend([(FIRST_NAME, name)]);
-        let data = Intervals::union_of(data.to_vec());
+        let data = intervals(data);
         let mut reasons = IdleReasons::of(&activities(second), host, &data, &names);
         let mut all = Vec::new();
         // In pieces, as the sweep shows them.
         for (start, end) in [(10, 60), (60, 100), (110, 200)] {
-            reasons.between(start, end, |stretch| all.push(stretch));
+            let mut show = |(start, end, reason): IdleStretch| all.push((start / US, end / US, reason));
+            reasons.between(start * US, end * US, &mut show);
         }
         all
     }
@@ -215,13 +254,12 @@ mod tests {
             (20, 30, Input),
             (30, 60, Unknown),
             (60, 100, Unknown),
-            // Within a moment of the wait before it.
-            (110, 150, Input),
+            (110, 150, Unknown),
             (150, 200, Input),
         ];
         assert_eq!(said, expected);
-        let checkpoints = Intervals::union_of(vec![(0, 25)]);
-        let allocations = Intervals::union_of(vec![(20, 40)]);
+        let checkpoints = intervals(&[(0, 25)]);
+        let allocations = intervals(&[(20, 40)]);
         let host = HostCalls { checkpoints, allocations, ..none() };
         let first: Vec<IdleStretch> = reasons(SpanKind::Kernel, "", &host, &[(22, 35)]).into_iter().take(3).collect();
         assert_eq!(first, [(10, 25, Checkpoint), (25, 35, Input), (35, 40, Allocation)]);
@@ -229,14 +267,55 @@ mod tests {
 
     #[test]
     fn a_host_that_waited_or_launches_late_is_told_from_a_full_queue() {
-        let apart = 1_000_000;
-        let host = HostCalls { launches: vec![5, 150], waits: vec![(-apart, -apart / 2)], ..none() };
-        let said = reasons(SpanKind::Kernel, "", &host, &[]);
-        assert_eq!(said.iter().map(|stretch| stretch.2).collect::<Vec<_>>(), [Queue, Queue, Launches]);
-        let host = HostCalls { launches: vec![5, 150], waits: vec![(5, 12)], ..none() };
-        let said = reasons(SpanKind::Kernel, "", &host, &[]);
-        assert_eq!(said[0].2, Synchronization);
-        assert_eq!(said[2].2, Synchronization, "the host is not ahead yet");
+        let of = |stretches: Vec<IdleStretch>| stretches.into_iter().map(|stretch| stretch.2).collect::<Vec<_>>();
+        let host = HostCalls { launches: launches(&[5, 150]), waits: intervals(&[(-9, -5)]), ..none() };
+        assert_eq!(of(reasons(SpanKind::Kernel, "", &host, &[])), [Queue, Queue, Launches]);
+        // The call that launched it took long, of which 5 were hidden: that much less it is ahead.
+        let slow_launches = intervals(&[(5, 100)]);
+        let host = HostCalls { slow_launches, ..host };
+        assert_eq!(of(reasons(SpanKind::Kernel, "", &host, &[])), [SlowLaunch, SlowLaunch, SlowLaunch, Launches]);
+        // What the host waits for was launched before.
+        let waits = intervals(&[(5, 104)]);
+        assert_eq!(of(reasons(SpanKind::Kernel, "", &HostCalls { waits, ..none() }, &[])), [Queue, Queue, Unknown]);
+    }
+
+    #[test]
+    fn a_host_is_behind_by_no_more_than_it_was_held_up() {
+        let host =
+            |waits: &[(i64, i64)]| HostCalls { launches: launches(&[-50, 50, 150]), waits: intervals(waits), ..none() };
+        // It waited for 4 while the device worked, and for 20 after that.
+        let said = reasons(SpanKind::Kernel, "", &host(&[(6, 30)]), &[]);
+        let expected = [
+            (10, 30, Synchronization),
+            (30, 34, Synchronization),
+            (34, 60, Launches),
+            (60, 100, Launches),
+            (110, 200, Launches),
+        ];
+        assert_eq!(said, expected);
+        // The device worked for 10 before that, so the host was no further ahead.
+        assert_eq!(reasons(SpanKind::Kernel, "", &host(&[(-90, 30)]), &[])[1], (30, 40, Synchronization));
+        // What does not touch the end of the work delays nothing else.
+        let said = reasons(SpanKind::Kernel, "", &host(&[(20, 30)]), &[]);
+        assert_eq!(said[..3], [(10, 20, Launches), (20, 30, Synchronization), (30, 60, Launches)]);
+        // The second stretch begins soon after the first, which took half of it.
+        let waits = intervals(&[(105, 300)]);
+        let late = HostCalls { launches: launches(&[150]), waits: Intervals::default(), ..none() };
+        let late = HostCalls { allocations: waits, ..late };
+        assert_eq!(reasons(SpanKind::Kernel, "", &late, &[]).last(), Some(&(110, 200, Allocation)));
+    }
+
+    #[test]
+    fn a_host_catches_up_over_several_stretches() {
+        let mut behind = Behind { by: Synchronization, over: 0, left: 30 };
+        let mut stretches = Vec::new();
+        for start in [0, 100, 200] {
+            add(&mut stretches, (start, start + 20), &[], Launches, Some(&mut behind));
+        }
+        let expected =
+            [(0, 20, Synchronization), (100, 110, Synchronization), (110, 120, Launches), (200, 220, Launches)];
+        assert_eq!(stretches, expected);
+        assert!(behind.is_near(200_000) && !behind.is_near(400_000));
     }
 
     #[test]
@@ -250,8 +329,8 @@ mod tests {
     fn what_ends_idle_time_knows_its_reason() {
         let mut names = Names::default();
         names.extend([(FIRST_NAME, "")]);
-        let data = Intervals::union_of(vec![(20, 90)]);
+        let data = intervals(&[(20, 90)]);
         let reasons = IdleReasons::of(&activities(SpanKind::Kernel), &none(), &data, &names);
-        assert_eq!([0, 100, 200, 105].map(|time| reasons.before(time)), [None, Some(Input), Some(Input), None]);
+        assert_eq!([0, 100, 200, 105].map(|time| reasons.before(time * US)), [None, Some(Input), Some(Unknown), None]);
     }
 }

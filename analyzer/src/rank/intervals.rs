@@ -81,6 +81,12 @@ impl Intervals {
         Intervals(clipped.map(|(start, end)| (*start.max(&from), *end.min(&to))).collect())
     }
 
+    /// The interval that a moment is in, or comes at most so long behind.
+    pub fn around(&self, time: i64, apart: i64) -> Option<(i64, i64)> {
+        let begun = self.0.partition_point(|(start, _)| *start <= time);
+        self.0[..begun].last().copied().filter(|(_, end)| end.saturating_add(apart) >= time)
+    }
+
     /// How much of an interval lies in this set.
     pub fn covered(&self, start: i64, end: i64) -> i64 {
         let first = self.0.partition_point(|(_, other_end)| *other_end <= start);
@@ -128,6 +134,9 @@ mod tests {
             let clipped: Vec<bool> = a.iter().enumerate().map(|(time, there)| *there && inside(time)).collect();
             prop_assert_eq!(one.covered(from, to.max(from)), clipped.iter().filter(|there| **there).count() as i64);
             prop_assert_eq!(moments_of(&one.within(from, to)), clipped);
+            let around = one.iter().find(|(start, end)| (*start..=*end + 2).contains(&from));
+            prop_assert_eq!(one.around(from, 2).is_some(), around.is_some());
+            prop_assert!(one.around(from, 2).is_none_or(|(start, end)| start <= from && from <= end + 2));
         }
     }
 }

@@ -181,7 +181,7 @@ impl RankReading<'_> {
         // To play memory takes about as long as to go through activities.
         let ((memory, (kernels, kernel_count)), (sample, host, reduced)) = beside("memory", of_memory, || {
             let reasons = IdleReasons::of(&activities, &calls.finish(), &host.waiting_for_data(), &data.names);
-            let sample = samples.finish(&counted, &windows, &data.names, &reasons);
+            let sample = samples.finish(&counted, &windows, &data.names, &reasons, (&activities, &communication));
             let host = host.finish(info.rank, &annotated, &counted, &data.names);
             let looking = Looking {
                 families: FamilyTimes::new(&data.names),

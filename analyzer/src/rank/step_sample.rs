@@ -1,5 +1,7 @@
 //! One step of a rank, activity by activity, for questions that sums do not answer: what its end depends on.
 //!
+//! As in all figures of a step, what crosses a border of its window is clipped, and what other steps do there belongs to it.
+//!
 //! Which steps count is known when all of the rank has been read. So a few are kept while it is: those of which the number
 //! divides by a power of two that grows until there is room for them. Ranks may keep more or fewer, and all have those of the
 //! highest power, so that they choose the same one without asking each other.
@@ -10,7 +12,9 @@ use stepscope_traces::{Family, Group, NameId, Names, Phase, Sequence, SpanKind, 
 
 use crate::{
     figures::{Class, CountedSteps, IdleReason},
-    rank::{idle_reasons::IdleReasons, step_windows::StepWindow},
+    rank::{
+        activity::Activities, communication::CommunicationSpan, idle_reasons::IdleReasons, step_windows::StepWindow,
+    },
     stored::fields,
 };
 
@@ -163,13 +167,15 @@ impl StepSamples {
         }
     }
 
-    /// The step that is chosen of those that count, with what kind of work each kernel is and why it may be late.
+    /// The step that is chosen of those that count, with what kind of work each kernel is and why it may be late. `did` is all
+    /// that the rank did.
     pub(crate) fn finish(
         mut self,
         counted: &CountedSteps,
         windows: &[StepWindow],
         names: &Names,
         idle: &IdleReasons,
+        did: (&Activities, &[CommunicationSpan]),
     ) -> Option<StepSample> {
         let steps = self.steps.keys().filter(|step| counted.whole || step.is_some_and(|step| counted.counts(step)));
         let step = match counted.whole {
@@ -182,6 +188,12 @@ impl StepSamples {
             }
         };
         let mut activities = self.steps.remove(&step)?;
+        let window = windows.iter().find(|window| Some(window.step) == step);
+        if let Some(window) = window {
+            activities.retain(|activity| activity.start < window.end);
+            activities.iter_mut().for_each(|activity| activity.end = activity.end.min(window.end));
+            activities.extend(of_others(window, did));
+        }
         activities.sort_by_key(|activity| (activity.start, activity.end));
         // All ranks are kept.
         activities.shrink_to_fit();
@@ -194,8 +206,34 @@ impl StepSamples {
             activity.family = *family.or_insert_with(|| class.family_in(name_of(), of_optimizer));
             activity.idle_before = idle.before(activity.start);
         }
-        let window = windows.iter().find(|window| Some(window.step) == step);
         let next = window.map(|window| (window.end, idle.before(window.end)));
         Some(StepSample { step, activities, next })
     }
+}
+
+/// What a rank does in the window of a step that is not of that step: the end of the one before, mostly. Where it met others is
+/// in their steps.
+fn of_others(
+    window: &StepWindow,
+    (activities, communication): (&Activities, &[CommunicationSpan]),
+) -> Vec<SampledActivity> {
+    let clipped = |start: i64, end: i64| {
+        let (start, end) = (start.max(window.start), end.min(window.end));
+        (start < end).then(|| SampledActivity { end, ..SampledActivity::next_step(start, None) })
+    };
+    let other = |step: Option<Step>| step != Some(window.step);
+    let begun = activities.items.iter().take_while(|activity| activity.start < window.end);
+    let computed = begun.filter_map(|activity| {
+        let place = activities.place(activity);
+        let clipped = clipped(activity.start, activity.end)?;
+        let kind = if place.class == Class::Copy { SpanKind::Copy } else { SpanKind::Kernel };
+        let is_other = other(place.step) && place.class != Class::Communication;
+        let (class, phase, name) = (place.class, place.phase, activity.name);
+        is_other.then_some(SampledActivity { kind, class, phase, name, ..clipped })
+    });
+    let communicated = communication.iter().filter(|span| other(span.step)).filter_map(|span| {
+        let (kind, class, phase, group) = (span.operation, Class::Communication, span.phase, span.group);
+        Some(SampledActivity { kind, class, phase, group, ..clipped(span.start, span.end)? })
+    });
+    computed.chain(communicated).collect()
 }

@@ -55,6 +55,7 @@ impl GemmFeatures {
         let tensile = name.strip_prefix("Cijk_");
         let numbers = match tensile {
             Some(rest) => numbers_of_tensile(rest),
+            None if name.contains("ck::") => numbers_of_ck(name),
             None => numbers_of_nvjet(name).or_else(|| numbers_of_words(&has, is_simt)),
         };
         GemmFeatures {
@@ -111,6 +112,23 @@ fn numbers_of_tensile(rest: &str) -> Option<NumberType> {
         () if letters.starts_with('S') => Some(NumberType::Fp32),
         () => None,
     }
+}
+
+/// Composable Kernel's: of its types, those of the two matrices come first, then that of sums. It keeps bf16 in `unsigned short`,
+/// and fp8 in a number of eight bits.
+fn numbers_of_ck(name: &str) -> Option<NumberType> {
+    let types = name.split(['<', '>', ',', '(', ')']).map(str::trim);
+    types.into_iter().find_map(|part| match part {
+        "unsigned short" | "ushort" | "__bf16" => Some(NumberType::Bf16),
+        "_Float16" | "__half" => Some(NumberType::Fp16),
+        "signed char" | "int8_t" => Some(NumberType::Int8),
+        "float" => Some(NumberType::Fp32),
+        "double" => Some(NumberType::Fp64),
+        "unsigned _BitInt" | "_BitInt" => Some(NumberType::Fp8),
+        _ if part.starts_with("ck::f8") || part.starts_with("ck::bf8") => Some(NumberType::Fp8),
+        _ if part.starts_with("ck::f4") => Some(NumberType::Fp4),
+        _ => None,
+    })
 }
 
 /// Ailk is stored column by column and Alik row by row; so with B.
@@ -223,6 +241,23 @@ mod tests {
                 Some(Fp32),
                 Some([64, 16]),
                 Some(Nt),
+                None,
+                false,
+            ),
+            (
+                "void ck::kernel_moe_gemm<ck::GridwiseMoeGemm<ck::tensor_layout::gemm::RowMajor, unsigned short, unsigned short, \
+                 float, float, ck::Tuple<float, float, float>, unsigned short, (ck::Version)0, 256, 32, 64>>(ck::Argument)",
+                Some(Bf16),
+                None,
+                None,
+                None,
+                false,
+            ),
+            (
+                "void ck::kernel_gemm<ck::GridwiseGemm<ck::f8_t, ck::f8_t, float, float>>(int)",
+                Some(Fp8),
+                None,
+                None,
                 None,
                 false,
             ),

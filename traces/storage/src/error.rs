@@ -48,7 +48,7 @@ pub enum StorageError {
         why: String,
     },
     /// There is no such bucket or container.
-    #[error("cannot {action} {location}: there is no such bucket")]
+    #[error("cannot {action} {location}: there is no such {}", if location.starts_with("az:") { "container" } else { "bucket" })]
     NoBucket {
         /// What was tried.
         action: &'static str,

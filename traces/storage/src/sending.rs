@@ -6,9 +6,10 @@ use std::{
     fs::{self, File},
     io::{self, Read, Seek, SeekFrom},
     path::{Path, PathBuf},
+    time::Duration,
 };
 
-use serde_json::Value;
+use serde_json::{Value, value::RawValue};
 
 use crate::{
     error::StorageError,
@@ -20,6 +21,9 @@ use crate::{
 };
 
 const DESCRIPTION: &str = "run.json";
+/// What a rank says of itself, and the field of it that only the copy of a growing one has.
+const RANK_DESCRIPTION: &str = "rank.json";
+const UPLOADED_EVERY: &str = "uploaded_every_s";
 /// The texts behind the names in the tables beside it.
 const STRINGS: &str = "strings.arrows";
 
@@ -44,6 +48,8 @@ pub struct Sending {
     sent: Sent,
     tell: Box<dyn Fn(u64) + Send>,
     patience: Patience,
+    /// How often it is sent while it grows, if somebody does that.
+    every: Option<Duration>,
 }
 
 impl Sending {
@@ -58,7 +64,13 @@ impl Sending {
             sent: Sent::default(),
             tell: Box::new(|_| {}),
             patience: Patience::default(),
+            every: None,
         }
+    }
+
+    /// Tells readers of the copy how often it is sent: they cannot see otherwise whether the recording goes on.
+    pub fn every(self, every: Duration) -> Sending {
+        Sending { every: Some(every), ..self }
     }
 
     /// How long the store is waited for, whatever is being sent: who holds this may say when that ends.
@@ -99,12 +111,18 @@ impl Sending {
             Some(store) => store,
             None => self.begin(&files)?,
         };
-        let sent = self.send_files(&store, &files);
+        let every = self.every.filter(|_| !has_ended);
+        let sent = self.send_files(&store, &files, every);
         self.store = Some(store);
         sent
     }
 
-    fn send_files(&mut self, store: &Store, files: &BTreeSet<String>) -> Result<(), StorageError> {
+    fn send_files(
+        &mut self,
+        store: &Store,
+        files: &BTreeSet<String>,
+        every: Option<Duration>,
+    ) -> Result<(), StorageError> {
         let mut folders: BTreeMap<&str, Vec<&String>> = BTreeMap::new();
         for file in files {
             folders.entry(file.rsplit_once('/').map_or("", |(folder, _)| folder)).or_default().push(file);
@@ -114,7 +132,11 @@ impl Sending {
             said.extend(self.send_tables(store, &files)?);
         }
         // A job is complete when all of its ranks are, so none says that it is before all their tables are there.
-        said.into_iter().try_for_each(|(file, content)| self.send_replaced(store, file, content))
+        said.into_iter().try_for_each(|(file, content)| {
+            let of_rank = file.ends_with(&format!("/{RANK_DESCRIPTION}"));
+            let copy = every.filter(|_| of_rank).and_then(|every| growing_copy(&content, every));
+            self.send_replaced(store, file, copy.unwrap_or(content))
+        })
     }
 
     /// Sends tables that belong together; gives what the files beside them said before that. What they say of each other
@@ -236,6 +258,14 @@ fn is_of_same_job(one: &[u8], other: &[u8]) -> bool {
     parsed(one).zip(parsed(other)).is_some_and(|(one, other)| {
         ["name", "configuration", "world_size"].iter().all(|key| one.get(key) == other.get(key))
     })
+}
+
+/// What the copy of a growing rank says: how often it is sent, too.
+fn growing_copy(content: &[u8], every: Duration) -> Option<Vec<u8>> {
+    let mut fields: BTreeMap<&str, &RawValue> = serde_json::from_slice(content).ok()?;
+    let every = RawValue::from_string(every.as_secs().to_string()).ok()?;
+    fields.insert(UPLOADED_EVERY, &every);
+    serde_json::to_vec_pretty(&fields).ok()
 }
 
 /// The files of a run that are sent, by their names in it.
@@ -362,6 +392,19 @@ mod tests {
         sending.send(true).unwrap();
         assert_eq!(sending.sent(), before, "nothing is new");
         assert_eq!(scene.bring().objects, 0);
+    }
+
+    #[test]
+    fn the_copy_of_a_growing_rank_says_how_often_it_is_sent() {
+        let scene = Scene::new();
+        scene.write("rank-00000/rank.json", br#"{"state": "recording", "bytes": 18446744073709551615}"#);
+        let mut sending = Sending::new(&scene.run(), &scene.place()).every(Duration::from_secs(30));
+        sending.send(false).unwrap();
+        let copy = fs::read(scene.bring().path.join("rank-00000/rank.json")).unwrap();
+        let said = serde_json::json!({"state": "recording", "bytes": u64::MAX, "uploaded_every_s": 30});
+        assert_eq!(serde_json::from_slice::<Value>(&copy).unwrap(), said);
+        sending.send(true).unwrap();
+        assert!(scene.is_brought("rank-00000/rank.json"));
     }
 
     #[test]

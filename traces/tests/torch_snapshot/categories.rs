@@ -206,3 +206,13 @@ fn without_stacks_nothing_is_claimed() {
     s.segment(0, 100, &[(1, 8, "active_allocated", &[]), (50, 8, "active_allocated", &[])]);
     check(&s, &[(1, Other), (2, Other), (50, Other)]);
 }
+
+#[test]
+fn where_older_optimizer_state_has_stacks_what_has_none_is_parameters() {
+    let mut s = Snapshot::new();
+    s.alloc(1, 8, FORWARD);
+    s.free(1, 8, BACKWARD);
+    let blocks = |of_step| [(100, 400, "active_allocated", &[] as Frames), (600, 400, "active_allocated", of_step)];
+    s.segment(0, 2000, &blocks(STEP));
+    check(&s, &[(1, Activations), (100, Parameters), (600, OptimizerState)]);
+}

@@ -102,8 +102,8 @@ pub(crate) struct StepGraph {
 }
 
 impl StepGraph {
-    /// The graph of a step that all ranks have kept; none, where they have kept none, or different ones. `bubbles`: when each
-    /// rank's stage has nothing to do, if it is one.
+    /// The graph of a step that all ranks have kept; none, where they have kept none, or different ones, or not at one time.
+    /// `bubbles`: when each rank's stage has nothing to do, if it is one.
     pub(crate) fn of(
         ranks: &[RankResult],
         groups: &[GroupInfo],
@@ -116,6 +116,9 @@ impl StepGraph {
             return None;
         }
         let sampled = Sampled::of(ranks, alignment);
+        if !sampled.is_one_step() {
+            return None;
+        }
         let begin = sampled.order.first()?.start;
         let axes = Axes::of(groups);
         let node = |(at, activity): (&Place, SampledActivity)| Node {
@@ -179,6 +182,18 @@ impl Sampled<'_> {
         }
         order.sort_unstable();
         Sampled { ranks, order }
+    }
+
+    /// Whether there is a moment at which all ranks are in the step: else they were recorded one after another, or their clocks
+    /// are apart.
+    fn is_one_step(&self) -> bool {
+        let mut extents: BTreeMap<u32, (i64, i64)> = BTreeMap::new();
+        for place in &self.order {
+            let (_, end) = extents.entry(place.rank).or_insert((place.start, place.end));
+            *end = place.end.max(*end);
+        }
+        let first_end = extents.values().map(|(_, end)| *end).min();
+        extents.values().map(|(start, _)| *start).max() <= first_end
     }
 
     /// Each activity and where it lies.

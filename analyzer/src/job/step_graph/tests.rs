@@ -1,6 +1,6 @@
 use proptest::{collection::vec, prelude::*};
 use stepscope_plan::Axis;
-use stepscope_traces::{Rank, Span, SpanKind, Stream};
+use stepscope_traces::{Rank, Span, SpanKind, Step, Stream};
 
 use super::{path::stretches, *};
 use crate::{
@@ -37,15 +37,19 @@ struct Unchanged;
 
 impl StepChange for Unchanged {}
 
-fn graph(run: &TestRun) -> StepGraph {
+fn graph_of(run: &TestRun) -> Option<StepGraph> {
     let results = run.results();
     let groups = &run.run.info.groups;
     let alignment = Alignment::of(&results, groups);
-    StepGraph::of(&results, groups, &alignment, &vec![Intervals::default(); results.len()]).unwrap()
+    StepGraph::of(&results, groups, &alignment, &vec![Intervals::default(); results.len()])
 }
 
-/// A rank that computes, on two streams, and meets the other one: in collectives, which end together, and in messages, whose
-/// sender waits for nobody.
+fn graph(run: &TestRun) -> StepGraph {
+    graph_of(run).unwrap()
+}
+
+/// A rank that begins with the other one, computes, on two streams, and meets the other one: in collectives, which end
+/// together, and in messages, whose sender waits for nobody.
 fn any_run() -> impl Strategy<Value = Vec<Vec<Span>>> {
     let kernels = || vec((0..200_i64, 0..30_i64, 0..2_u32), 1..20);
     (kernels(), kernels(), vec((0..40_i64, 0..40_i64, 1..20_i64, any::<bool>()), 0..6)).prop_map(|(one, two, met)| {
@@ -56,7 +60,7 @@ fn any_run() -> impl Strategy<Value = Vec<Vec<Span>>> {
                     stream: Some(Stream(stream)),
                     ..span(Kernel, start, start + length)
                 };
-                kernels.into_iter().map(kernel).collect()
+                kernels.into_iter().chain([(0, 1, 2)]).map(kernel).collect()
             })
             .collect();
         let mut free = 0;
@@ -177,4 +181,31 @@ fn without_a_cause_a_step_is_what_paper_says() {
     let elsewhere = |share: &PathShare| (share.elsewhere_ns > 0).then_some((share.elsewhere_ns, share.slack_ns));
     let slack: Vec<_> = path.parts.iter().filter_map(elsewhere).collect();
     assert_eq!(slack, [(60, Some(40)), (60, Some(40))], "what rank 1 computes first, and its part of the collective");
+}
+
+#[test]
+fn ranks_that_were_never_in_a_step_together_have_no_path() {
+    let run = |start: i64| TestRun::of(&[], &ranks(&[&[span(Kernel, 0, 100)], &[span(Kernel, start, start + 100)]]));
+    assert!(graph_of(&run(90)).is_some());
+    assert!(graph_of(&run(1_000)).is_none());
+}
+
+#[test]
+fn what_crosses_the_borders_of_a_step_is_clipped_in_all_of_its_figures() {
+    // Steps begin every 100, each with a short kernel; a long one follows after 30, and goes on for 20 in the next step.
+    let steps = (0..6).flat_map(|number: i64| {
+        let start = number * 100;
+        let long = Span { stream: Some(Stream(1)), ..span(Kernel, start + 30, start + 120) };
+        [span(Kernel, start, start + 2), long].map(|span| Span { step: Some(Step(number as i32)), ..span })
+    });
+    let analysis = TestRun::of(&[], &ranks(&[&steps.collect::<Vec<_>>()])).analyze();
+    let path = analysis.critical_path.unwrap();
+    let figures = analysis.steps.iter().find(|figures| Some(figures.step) == path.step).unwrap();
+    let [mut compute, mut others] = [0; 2];
+    for share in &path.parts {
+        *if matches!(share.part, PathPart::Compute { .. }) { &mut compute } else { &mut others } += share.time_ns;
+    }
+    assert_eq!((figures.partition.compute_ns, figures.partition.idle_ns), (90, 10));
+    assert_eq!((compute, others), (90, 10), "{:?}", path.parts);
+    assert_eq!(path.length_ns, 100);
 }

@@ -8,19 +8,21 @@ use std::{
 
 use serde_json::{Value, json};
 
-use super::{exported, oddly_named, rows};
+use super::{Row, exported, oddly_named, rows};
 use crate::{
     binary::{json as said, text},
     export::SAMPLES,
     skipped::skipped,
 };
 
-const SCRIPT: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/end_to_end/export/tables/engines.py");
+/// Programs that read tables, and what Python needs for them.
+const ENGINES: (&str, &[&str]) = ("engines.py", &["duckdb", "polars", "pyarrow.dataset"]);
+const SPARK: (&str, &[&str]) = ("spark.py", &["pyspark"]);
 const PAGE: &str = concat!(env!("CARGO_MANIFEST_DIR"), "/docs/src/tables.md");
 
 /// What engines say of the tables in a directory; none, where Python lacks them.
-fn asked(directory: &Path, sql: &[String]) -> Option<Value> {
-    let missing = ["duckdb", "polars", "pyarrow.dataset"].into_iter().find(|module| {
+fn asked((script, modules): (&str, &[&str]), directory: &Path, sql: &[String]) -> Option<Value> {
+    let missing = modules.iter().find(|module| {
         let tried = Command::new("python3").args(["-c", &format!("import {module}")]).output();
         !tried.is_ok_and(|output| output.status.success())
     });
@@ -29,7 +31,8 @@ fn asked(directory: &Path, sql: &[String]) -> Option<Value> {
         return None;
     }
     let mut command = Command::new("python3");
-    command.arg("-B").arg(SCRIPT).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let scripts = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/end_to_end/export/tables");
+    command.arg("-B").arg(scripts.join(script)).stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::piped());
     let mut child = command.spawn().unwrap();
     let request = json!({ "directory": directory, "sql": sql }).to_string();
     child.stdin.take().unwrap().write_all(request.as_bytes()).unwrap();
@@ -60,7 +63,7 @@ fn the_queries_of_the_book_say_what_analyze_says() {
     for sample in ["dp2-bucketed", "pp2-1f1b", "pytorch"] {
         let directory = tempfile::tempdir().unwrap();
         exported(Path::new(SAMPLES), &[sample], directory.path());
-        let Some(answer) = asked(directory.path(), &sql) else { return };
+        let Some(answer) = asked(ENGINES, directory.path(), &sql) else { return };
         let analysis = said(&["analyze", sample, "--format", "json"], Path::new(SAMPLES));
         for (question, found) in questions.iter().zip(answer["sql"].as_array().unwrap()) {
             let expected = expected(question, &analysis);
@@ -285,35 +288,44 @@ fn expected(question: &str, analysis: &Value) -> Expected {
 
 #[test]
 fn engines_read_every_table_alike() {
+    read_every_table(ENGINES, &["duckdb", "polars", "pyarrow"]);
+}
+
+#[test]
+fn spark_reads_every_table_as_others_do() {
+    read_every_table(SPARK, &["spark"]);
+}
+
+/// Checks types, sums and runs of every table, of two runs, as engines read them.
+fn read_every_table(program: (&str, &[&str]), engines: &[&str]) {
     let directory = tempfile::tempdir().unwrap();
     let name = oddly_named(directory.path());
-    let odd = directory.path().join("odd");
-    fs::create_dir(&odd).unwrap();
-    exported(directory.path(), &[name], &odd);
-    let several = directory.path().join("several");
-    fs::create_dir(&several).unwrap();
-    exported(Path::new(SAMPLES), &["pp2-1f1b"], &several);
-    for (place, run) in [(&odd, name), (&several, "pp2-1f1b")] {
-        let Some(answer) = asked(place, &[]) else { return };
-        for (table, by_duckdb) in answer["duckdb"].as_object().unwrap() {
-            let (by_polars, by_pyarrow) = (&answer["polars"][table], &answer["pyarrow"][table]);
-            let rows = rows(&place.join("tables"), table);
-            for (engine, read) in [("duckdb", by_duckdb), ("polars", by_polars), ("pyarrow", by_pyarrow)] {
-                let types = read["types"].as_object().unwrap();
-                let unsigned = types.values().find(|kind| kind.as_str().unwrap().to_lowercase().starts_with('u'));
-                assert_eq!(unsigned, None, "{engine} {table}");
-                if !rows.is_empty() {
-                    assert_eq!(read["runs"], json!([run]), "{engine} {table}");
-                }
-                for (column, sum) in read["sums"].as_object().unwrap() {
-                    let known = rows.iter().filter_map(|row| row.get(column)?.as_i64()).map(i128::from);
-                    let expected: i128 = known.sum();
-                    // The rank of some tables is in their paths.
-                    if rows.first().is_some_and(|row| row.contains_key(column)) {
-                        assert_eq!(sum.to_string(), expected.to_string(), "{engine} {table} {column}");
-                    }
-                }
+    for (place, source, run) in [("odd", directory.path(), name), ("several", Path::new(SAMPLES), "pp2-1f1b")] {
+        let place = directory.path().join(place);
+        fs::create_dir(&place).unwrap();
+        exported(source, &[run], &place);
+        let Some(answer) = asked(program, &place, &[]) else { return };
+        for engine in engines {
+            for (table, read) in answer[engine].as_object().unwrap() {
+                check_table(&format!("{engine} {table}"), read, &rows(&place.join("tables"), table), run);
             }
+        }
+    }
+}
+
+fn check_table(what: &str, read: &Value, rows: &[Row], run: &str) {
+    let types = read["types"].as_object().unwrap();
+    let unsigned = types.values().find(|kind| kind.as_str().unwrap().to_lowercase().starts_with('u'));
+    assert_eq!(unsigned, None, "{what}");
+    if !rows.is_empty() {
+        assert_eq!(read["runs"], json!([run]), "{what}");
+    }
+    for (column, sum) in read["sums"].as_object().unwrap() {
+        let known = rows.iter().filter_map(|row| row.get(column)?.as_i64()).map(i128::from);
+        let expected: i128 = known.sum();
+        // The rank of some tables is in their paths.
+        if rows.first().is_some_and(|row| row.contains_key(column)) {
+            assert_eq!(sum.to_string(), expected.to_string(), "{what} {column}");
         }
     }
 }

@@ -1,8 +1,9 @@
 //! Walks through the JSON of a trace while it comes in, around what cannot be read.
 //!
-//! A trace is one object: some fields, `traceEvents`, and maybe more fields; or a list of the events alone. Nothing of it is kept here but the value that
-//! is being read, and that is bounded, so memory does not grow with the file. An event that cannot be read costs itself:
-//! reading goes on behind the place of the error, which strings without line breaks keep close to the damage.
+//! A trace is one object: some fields, `traceEvents`, and maybe more fields; or a list of the events alone. Nothing of it is
+//! kept here but the value that is being read, and that is bounded, so memory does not grow with the file. An event that cannot
+//! be read costs itself: reading goes on behind the place of the error, which strings without line breaks keep close to the
+//! damage.
 
 use std::{
     io,

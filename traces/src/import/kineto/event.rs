@@ -209,7 +209,7 @@ impl TraceEventType {
 }
 
 /// Categories of what is said elsewhere too.
-const OF_NO_USE: [&str; 5] = ["Trace", "collective_comm", "cuda_profiler_range", "cuda_sync", "gpu_user_annotation"];
+const OF_NO_USE: [&str; 4] = ["Trace", "collective_comm", "cuda_sync", "gpu_user_annotation"];
 
 impl Category {
     /// How many there are.

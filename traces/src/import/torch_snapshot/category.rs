@@ -33,7 +33,7 @@
 //! | before the history began, by nobody knows whom | given back in a backward pass | activations |
 //! | the same | given back in the optimizer, by its `step` | optimizer state |
 //! | the same | given back in the optimizer otherwise, by `zero_grad` | gradients |
-//! | the same | never given back, and the optimizer's state was made later | parameters |
+//! | the same | never given back, and it is known what the optimizer's state is | parameters |
 //! | the same | never given back, no optimizer ran, and there are not three of each size, as with Adam's state | parameters |
 //! | otherwise | | other |
 
@@ -53,16 +53,22 @@ pub(super) struct Rules<'history> {
     passes: &'history Passes,
     /// The newest allocation of a backward pass that was kept, and given back later.
     last_gradient_freed: Option<usize>,
-    /// Whether an optimizer made its state during the history.
-    optimizer_state_made: bool,
+    /// Whether it is known which blocks an optimizer's state is: they were made during the history, or have stacks, and are as
+    /// large as all that nothing is known of.
+    optimizer_state_is_known: bool,
     /// Whether what was there from the beginning for good has no such state in it.
     is_without_state: bool,
 }
 
 impl<'history> Rules<'history> {
     pub(super) fn new(events: &'history [Event], lives: &Lives, passes: &'history Passes) -> Rules<'history> {
-        let mut rules =
-            Rules { events, passes, last_gradient_freed: None, optimizer_state_made: false, is_without_state: false };
+        let mut rules = Rules {
+            events,
+            passes,
+            last_gradient_freed: None,
+            optimizer_state_is_known: state_has_stacks(lives),
+            is_without_state: false,
+        };
         rules.is_without_state = passes.first_forward.is_some() && !passes.has_optimizer() && is_without_state(lives);
         for life in &lives.lives {
             let Some(from) = life.from else { continue };
@@ -70,7 +76,7 @@ impl<'history> Rules<'history> {
                 Some(Pass::Backward) if life.given_back().is_some() && !rules.given_back_in_its_pass(life) => {
                     rules.last_gradient_freed = rules.last_gradient_freed.max(Some(from));
                 }
-                Some(Pass::Optimizer) if life.given_back().is_none() => rules.optimizer_state_made = true,
+                Some(Pass::Optimizer) if life.given_back().is_none() => rules.optimizer_state_is_known = true,
                 _ => {}
             }
         }
@@ -178,7 +184,7 @@ impl<'history> Rules<'history> {
                 Some(Pass::Optimizer) => MemoryCategory::Gradients,
                 _ => MemoryCategory::Other,
             },
-            None if self.optimizer_state_made || self.is_without_state => MemoryCategory::Parameters,
+            None if self.optimizer_state_is_known || self.is_without_state => MemoryCategory::Parameters,
             None => MemoryCategory::Other,
         }
     }
@@ -194,6 +200,16 @@ impl<'history> Rules<'history> {
         let before = |first: usize| life.from.is_none_or(|from| from < first);
         life.given_back().is_none() && self.passes.first_forward.is_some_and(before)
     }
+}
+
+/// Whether what an optimizer made before the history has stacks: as much of it as of blocks of which nothing is known, which
+/// it would be too else.
+fn state_has_stacks(lives: &Lives) -> bool {
+    let kept = || lives.lives.iter().filter(|life| life.from.is_none() && life.given_back().is_none());
+    let state = kept().filter(|life| life.stack.is_some_and(|stack| stack.surrounding_pass() == Some(Pass::Optimizer)));
+    let unknown = kept().filter(|life| life.stack.is_none());
+    let [state, unknown] = [state.map(|life| life.bytes).sum(), unknown.map(|life| life.bytes).sum::<u64>()];
+    state > 0 && state >= unknown
 }
 
 /// Whether blocks that were there from the beginning, for good, are parameters alone. Adam keeps two blocks of each
