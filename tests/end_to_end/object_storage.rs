@@ -260,7 +260,10 @@ fn an_upload_that_breaks_off_is_told_and_can_be_finished() {
 fn wait_for(job: &mut Child, what: &str, is_there: impl Fn() -> bool) {
     let began = Instant::now();
     while !is_there() {
-        assert!(began.elapsed() < Duration::from_secs(60) && job.try_wait().unwrap().is_none(), "{what} did not come");
+        if began.elapsed() > Duration::from_secs(60) || job.try_wait().unwrap().is_some() {
+            drop(job.kill());
+            panic!("{what} did not come");
+        }
         thread::sleep(Duration::from_millis(50));
     }
 }
@@ -275,8 +278,11 @@ fn what_was_uploaded_of_a_killed_training_is_a_run() {
     wait_for(&mut training, "the first rows", || spans() > 0);
     let first = spans();
     wait_for(&mut training, "more rows", || spans() > first);
+    let growing = machine.run(&server, &["inspect", URL, "--format", "json"]);
     training.kill().unwrap();
     training.wait().unwrap();
+    let growing: Value = serde_json::from_slice(&succeeded(growing)).unwrap();
+    assert_eq!((&growing["state"], &growing["path"]), (&"recording".into(), &URL.into()));
     fs::remove_dir_all(machine.0.path().join("run")).unwrap();
     let analysis = machine.json(&server, &["analyze", URL]);
     assert_eq!(analysis["run"]["state"], "interrupted");

@@ -266,6 +266,25 @@ impl Check for SlowLaunches {
     }
 }
 
+/// What was launched in time, and starts late.
+pub(super) struct LateStarts;
+
+impl Check for LateStarts {
+    const KIND: &'static str = "late-starts";
+
+    fn find(analysis: &Analysis) -> Option<Found> {
+        // What stages wait for is said as their bubble; of a device that several share nobody knows.
+        if analysis.pipeline.is_some() || analysis.run.ranks_on_a_device.is_some() || is_core(analysis) {
+            return None;
+        }
+        let when = "in which what runs next was launched, and did not start";
+        let advice = "look in the exported timeline what precedes the gaps: an event of another stream, a graph that is \
+                      uploaded with its first launch (`cudaGraphUpload` beforehand), another process on the device; many \
+                      small kernels leave some microseconds each, and fewer, larger ones less";
+        left_idle(analysis, "work that starts later than it could", IdleReason::Queue, when, advice)
+    }
+}
+
 /// Checkpoints, for which training waits.
 pub(super) struct Checkpointing;
 

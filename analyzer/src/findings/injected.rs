@@ -55,6 +55,7 @@ enum Fault {
     LateInput,
     Synchronization,
     SlowLaunches,
+    LateStarts,
     Copies,
     Recomputation,
     Allocation,
@@ -64,7 +65,7 @@ enum Fault {
 }
 
 impl Fault {
-    const ALL: [Fault; 15] = [
+    const ALL: [Fault; 16] = [
         Fault::SlowRank,
         Fault::SlowHostOfARank,
         Fault::SlowGpuIndex,
@@ -74,6 +75,7 @@ impl Fault {
         Fault::LateInput,
         Fault::Synchronization,
         Fault::SlowLaunches,
+        Fault::LateStarts,
         Fault::Copies,
         Fault::Recomputation,
         Fault::Allocation,
@@ -93,6 +95,7 @@ impl Fault {
             Fault::LateInput => "data-loading",
             Fault::Synchronization => "sync-points",
             Fault::SlowLaunches => "host-bound",
+            Fault::LateStarts => "late-starts",
             Fault::Copies => "exposed-copies",
             Fault::Recomputation => "recomputation",
             Fault::Allocation => "allocator-thrashing",
@@ -157,13 +160,14 @@ impl Program {
         if launches_late && self.fault.ranks().contains(&rank) {
             gap += (self.strength * STEP / (2 * LAYERS + 1) as f64) as i64;
         }
-        if self.fault == Fault::SlowLaunches {
+        if matches!(self.fault, Fault::SlowLaunches | Fault::LateStarts) {
             gap += (self.strength * STEP / (2 * LAYERS + 1) as f64) as i64;
         }
         let start = self.compute[rank] + gap;
         let end = start + self.length(mean * slow);
         // It is launched when the device is about to be free, or long before that.
-        let launched = if gap > 2_000 { start - 900 } else { start - 50_000 };
+        let is_late = gap > 2_000 && self.fault != Fault::LateStarts;
+        let launched = if is_late { start - 900 } else { start - gap - 50_000 };
         self.push(rank, SpanKind::Launch, 4, 100, phase, (launched, launched + 500));
         self.push(rank, SpanKind::Kernel, 0, 0, phase, (start, end));
         self.compute[rank] = end;

@@ -102,6 +102,7 @@ pub(crate) fn findings(analysis: &Analysis) -> Vec<Finding> {
         check::<host::DataLoading>,
         check::<host::Allocation>,
         check::<host::SlowLaunches>,
+        check::<host::LateStarts>,
         check::<host::Checkpointing>,
         check::<host::RecordingCost>,
         check::<host::ExposedCopies>,

@@ -25,6 +25,10 @@ pub(super) struct Server {
     state: Arc<Mutex<State>>,
 }
 
+/// When everything was written, by a clock that is ahead of everybody's: so it is of late, however long a test takes.
+const MODIFIED: &str = "Sat, 16 Nov 2126 03:26:03 GMT";
+const LISTED_MODIFIED: &str = "2126-11-16T03:26:03.000Z";
+
 #[derive(Default)]
 pub(super) struct State {
     /// Content by key, in the one bucket.
@@ -189,7 +193,7 @@ fn answer(state: &mut State, request: &Request) -> Answer {
 }
 
 fn object(content: &[u8], request: &Request) -> Answer {
-    let mut headers = vec![("ETag", tag(content)), ("Last-Modified", "Mon, 16 Nov 2026 03:26:03 GMT".into())];
+    let mut headers = vec![("ETag", tag(content)), ("Last-Modified", MODIFIED.into())];
     let range = request.headers.get("range").and_then(|range| range.strip_prefix("bytes=")?.split_once('-'));
     let Some((from, to)) = range else { return Answer(200, headers, content.to_vec()) };
     let (from, last) = (from.parse::<usize>().unwrap(), content.len() - 1);
@@ -210,7 +214,7 @@ fn list(state: &State, request: &Request) -> Answer {
     for key in keys.iter().take(PAGE) {
         let content = &state.objects[*key];
         body += &format!(
-            "<Contents><Key>{key}</Key><LastModified>2026-11-16T03:26:03.000Z</LastModified><ETag>{}</ETag>\
+            "<Contents><Key>{key}</Key><LastModified>{LISTED_MODIFIED}</LastModified><ETag>{}</ETag>\
              <Size>{}</Size></Contents>",
             tag(content),
             content.len()

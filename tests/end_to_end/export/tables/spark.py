@@ -7,6 +7,8 @@ import sys
 from pyspark.sql import SparkSession, functions
 
 request = json.load(sys.stdin)
+# Java reads names of files by the locale.
+os.environ["LC_ALL"] = "C.UTF-8"
 os.chdir(request["directory"])
 spark = (
     SparkSession.builder.master("local[1]")
