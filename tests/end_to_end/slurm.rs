@@ -21,6 +21,7 @@ fn jobs_of_slurm_are_recorded() {
     summarizes_on_all_nodes(&cluster);
     records_all_tasks_into_one_run(&cluster);
     leaves_what_was_recorded_when_it_is_cancelled(&cluster);
+    leaves_what_was_recorded_when_its_time_is_over(&cluster);
     continues_a_run_when_it_is_queued_again(&cluster);
 }
 
@@ -124,19 +125,37 @@ fn records_all_tasks_into_one_run(cluster: &Cluster) {
 
 /// SIGTERM, and SIGKILL for whoever does not mind it.
 fn leaves_what_was_recorded_when_it_is_cancelled(cluster: &Cluster) {
-    let train = [&SMALL[..], &["--dp", "2", "--steps", "1000000", "--run", "runs/cancelled"]].concat();
-    let mut job = cluster.srun(&["--job-name", "long", "--ntasks", "2"], &train);
+    leaves_what_was_recorded(cluster, "cancelled", &SMALL, &["--job-name", "long"], || {
+        assert!(cluster.command("scancel").args(["--name", "long"]).status().unwrap().success());
+    });
+}
+
+/// The same from Slurm itself, after a minute: there are no shorter limits.
+fn leaves_what_was_recorded_when_its_time_is_over(cluster: &Cluster) {
+    leaves_what_was_recorded(cluster, "limited", &["train", "--backend", "cpu"], &["--time", "1"], || ());
+}
+
+/// A job of two ranks that records until it is ended.
+fn leaves_what_was_recorded(cluster: &Cluster, name: &str, train: &[&str], options: &[&str], end: impl FnOnce()) {
+    let place = &format!("runs/{name}");
+    let train = [train, &["--dp", "2", "--steps", "1000000", "--run", place]].concat();
+    let mut job = cluster.srun(&[options, &["--ntasks", "2"]].concat(), &train);
     // Nobody takes what it says.
     let mut job = job.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap();
-    let run = cluster.path().join("runs/cancelled");
+    let run = cluster.path().join(place);
     let bytes = |rank: u32| fs::metadata(run.join(format!("rank-{rank:05}/spans.arrows"))).map_or(0, |file| file.len());
-    cluster.until("the job records", || (0..2).all(|rank| bytes(rank) > 200_000));
-    assert!(cluster.command("scancel").args(["--name", "long"]).status().unwrap().success());
-    assert!(!job.wait().unwrap().success());
+    cluster.until("the job records", || (0..2).all(|rank| bytes(rank) > 50_000));
+    end();
+    let mut ended = None;
+    cluster.until("the job has ended", || {
+        ended = job.try_wait().unwrap();
+        ended.is_some()
+    });
+    assert!(!ended.unwrap().success());
     cluster.until("its ranks are gone", || {
         (0..2).all(|rank| !Path::new(&format!("/proc/{}", rank_info(&run, rank)["pid"])).exists())
     });
-    let analysis = json(&["analyze", "runs/cancelled", "--format", "json"], cluster.path());
+    let analysis = json(&["analyze", place, "--format", "json"], cluster.path());
     assert_eq!(analysis["run"]["state"], "interrupted");
     assert_eq!(analysis["data_loss"]["unreadable_bytes"], 0);
     assert!(analysis["steps"].as_array().unwrap().len() > 4);

@@ -20,7 +20,7 @@ use crate::skipped::skipped;
 
 const NODES: u32 = 4;
 /// Longer than anything here takes on a machine that is busy with something else.
-const PATIENCE: Duration = Duration::from_secs(60);
+const PATIENCE: Duration = Duration::from_secs(180);
 const LOOK_EVERY: Duration = Duration::from_millis(50);
 /// Two switches with two nodes each, below another one.
 const TOPOLOGY: &str =
@@ -147,7 +147,7 @@ impl Cluster {
     }
 
     /// Waits for something, which comes.
-    pub(super) fn until(&self, what: &str, is_so: impl Fn() -> bool) {
+    pub(super) fn until(&self, what: &str, mut is_so: impl FnMut() -> bool) {
         let began = Instant::now();
         while !is_so() {
             if began.elapsed() > PATIENCE {
