@@ -48,6 +48,10 @@ fn other_files_are_named_for_what_they_are() {
         (b"null\n", "JSON, but one value and no object with traceEvents"),
         (b"PK\x03\x04\x14\x00\x00\x00", "a zip archive, such as a PyTorch checkpoint"),
         (b"{\"a\": 1}", "JSON without traceEvents"),
+        (
+            b"{\"schema\": \"1.0.1\", \"pid\": 7, \"nodes\": []}",
+            "a PyTorch execution trace, which has no times; record the program with torch.profiler, and use what that exports",
+        ),
         (b"[{\"ph\": \"X\"}]", "a JSON array, and no list of events of PyTorch's profiler"),
         (b"{\"otherData\": {}, \"traceEvents\": []}", "a Chrome trace of another tool"),
         (b"\x00\x01\x02\x03", "binary data of a kind that stepscope does not know"),
@@ -154,6 +158,24 @@ fn ranks_are_those_that_traces_say_they_are() {
     let error = Run::of_source(directory.path()).unwrap_err();
     assert!(matches!(&error, TraceError::Import(ImportError::SameRank { rank: Rank(5), .. })), "{error}");
     assert!(error.to_string().contains("a.json") && error.to_string().contains("d.json"));
+}
+
+#[test]
+fn folders_that_hold_traces_are_found() {
+    let directory = tempfile::tempdir().unwrap();
+    let here = directory.path();
+    for (folder, file, text) in [
+        ("b", "trace.json", trace_of(KERNEL)),
+        ("a", "trace.json", trace_of(KERNEL)),
+        ("c", "settings.json", "{\"a\": 1}".into()),
+        ("d", "trace.txt", trace_of(KERNEL)),
+    ] {
+        fs::create_dir(here.join(folder)).unwrap();
+        fs::write(here.join(folder).join(file), text).unwrap();
+    }
+    assert_eq!(Run::folders_with_traces(here, 9), [here.join("a"), here.join("b")]);
+    assert_eq!(Run::folders_with_traces(here, 1), [here.join("a")]);
+    assert_eq!(Run::folders_with_traces(&here.join("a"), 9), [""; 0].map(std::path::PathBuf::from));
 }
 
 #[test]

@@ -235,7 +235,7 @@ fn what_else(file: &File, walked: &Walked, header: &Header, has_its_events: bool
         None => "a Chrome trace of another tool",
         Some(Instead::Nothing) if walked.cut.is_some() => "a gzip file that cannot be decompressed",
         Some(Instead::Nothing) => "empty",
-        Some(Instead::Object) => "JSON without traceEvents",
+        Some(Instead::Object) => recognize::kind_of_object(&recognize::head_of(file)),
         Some(Instead::Bytes) => recognize::kind_of(&recognize::head_of(file)),
     };
     Some(what)
