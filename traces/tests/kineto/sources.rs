@@ -160,6 +160,44 @@ fn ranks_are_those_that_traces_say_they_are() {
     assert!(error.to_string().contains("a.json") && error.to_string().contains("d.json"));
 }
 
+/// One process that was profiled twice is not two ranks; processes of several containers are, though their numbers are the same.
+#[test]
+fn recordings_of_one_process_are_told_apart() {
+    let trace = |pid: u32, start: u64, fields: &str| {
+        let operator = format!(
+            r#"{{"ph": "X", "cat": "cpu_op", "name": "a", "pid": {pid}, "tid": {pid}, "ts": {start}, "dur": 100}}"#
+        );
+        trace_of(&operator).replacen('{', &format!("{{{fields}"), 1)
+    };
+    let host = |name: &str| format!("\"host_name\": \"{name}\", ");
+    let rank = |rank: u32| format!("\"distributedInfo\": {{\"rank\": {rank}, \"world_size\": 2}}, ");
+    let first = trace(5, 0, "");
+    for (names, one, other, who) in [
+        (["a.json", "b.json"], &first, trace(5, 200, ""), Some("process 5")),
+        (["a.json", "b.json"], &first, trace(5, 50, ""), None),
+        (["a.json", "b.json"], &first, trace(6, 200, ""), None),
+        (["a.json", "b.json"], &trace(5, 0, &host("x")), trace(5, 200, &host("y")), None),
+        (["a.json", "b.json"], &trace(5, 0, &host("x")), trace(5, 200, &host("x")), Some("process 5")),
+        (["a.json", "b.json"], &trace(5, 0, &rank(0)), trace(5, 200, &rank(1)), None),
+        (["a.json", "b.json"], &trace(5, 0, &rank(0)), trace(5, 200, ""), Some("process 5")),
+        (["rank0.json", "rank1.json"], &first, trace(5, 200, ""), None),
+        (["w.1.pt.trace.json", "w.2.pt.trace.json"], &first, trace(6, 200, ""), Some("w")),
+        (["v.1.pt.trace.json", "w.2.pt.trace.json"], &first, trace(6, 200, ""), None),
+        (["x_5.1.pt.trace.json", "y_5.2.pt.trace.json"], &first, trace(5, 200, ""), None),
+    ] {
+        let directory = tempfile::tempdir().unwrap();
+        let [one_path, other_path] = names.map(|name| directory.path().join(name));
+        fs::write(&one_path, one).unwrap();
+        fs::write(&other_path, &other).unwrap();
+        let error = Run::of_source(directory.path()).err().map(|error| error.to_string());
+        let expected = who.map(|who| {
+            let [one, other] = [&one_path, &other_path].map(|path| path.display());
+            format!("{one} and {other} are both from {who}, at different times; only one can be used")
+        });
+        assert_eq!(error, expected, "{names:?} {one} {other}");
+    }
+}
+
 #[test]
 fn folders_that_hold_traces_are_found() {
     let directory = tempfile::tempdir().unwrap();

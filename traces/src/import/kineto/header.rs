@@ -21,6 +21,8 @@ pub(crate) struct Header {
     pub(super) devices: Vec<DeviceProperties>,
     /// Its place in a job, if it is part of one.
     pub(super) distributed: Option<DistributedInfo>,
+    /// What its machine calls itself.
+    pub(super) host: Option<String>,
     /// Versions, and what else is said in a word.
     pub(super) notes: Vec<(&'static str, String)>,
     /// Whether any field is one that Kineto writes.
@@ -83,6 +85,7 @@ impl Header {
             "baseTimeNanoseconds" => self.base_ns = whole_number(value.get()).unwrap_or(0),
             "deviceProperties" => self.devices = read(value).unwrap_or_default(),
             "distributedInfo" => self.distributed = read(value),
+            "host_name" => self.host = read(value),
             "schemaVersion" => self.note("schema", value),
             "cuda_runtime_version" => self.note("cuda_runtime", value),
             "cuda_driver_version" => self.note("cuda_driver", value),
