@@ -22,6 +22,7 @@ pub(crate) mod measured_rates;
 pub(crate) mod messages;
 pub(crate) mod mfu;
 pub(crate) mod modules;
+pub(crate) mod one_group;
 pub(crate) mod operators;
 pub(crate) mod outliers;
 pub(crate) mod paused;

@@ -87,6 +87,7 @@ class Run(Record):
     sequence_length: Optional[int]
     layout: Optional[Layout]
     axes_inferred: bool
+    groups_inferred: bool
     device: Optional[Device]
     ranks_on_a_device: Optional[int]
     phases_inferred: bool
