@@ -8,6 +8,7 @@
 //! - Nothing is left, or only broadcasts and barriers: nothing is said. A group of all ranks is about the run as a whole.
 //! - At least half is all-to-all: experts. In a group of all ranks that makes at least a quarter of sums, too, nobody knows:
 //!   it is about the run as a whole.
+//! - The run does not train: nothing is said.
 //! - At least half goes from one rank to another: stages of a pipeline, if in a step some rank receives first and another
 //!   one sends first; else, where all begin alike, parts of a sequence, which go round in a ring.
 //! - At least a quarter of the sums are made in the forward pass: tensor shards. Where no phase is known, all-reduces of one
@@ -20,7 +21,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use stepscope_plan::{Axis, Zero};
 use stepscope_traces::{Group, GroupInfo, Phase, Rank, RunInfo, SpanKind, Step};
 
-use crate::rank::{axes::is_hand_over, communication::CommunicationSpan, result::RankResult};
+use crate::{
+    job::training::trains,
+    rank::{axes::is_hand_over, communication::CommunicationSpan, result::RankResult},
+};
 
 /// Messages that are no larger say nothing of what a group is for.
 const TINY: u64 = 4096;
@@ -37,6 +41,7 @@ pub(crate) fn groups_by_use(run: &RunInfo, ranks: &[RankResult]) -> Option<Vec<G
     }
     let mut named: BTreeMap<Group, GroupInfo> = run.groups.iter().map(|group| (group.group, group.clone())).collect();
     let uses = GroupUse::of_all(ranks);
+    let trains = trains(ranks);
     let mut inferred: Vec<GroupInfo> = Vec::new();
     for (group, used) in uses {
         let is_open = named.get(&group).is_none_or(|group| group.axis == Axis::World);
@@ -50,7 +55,7 @@ pub(crate) fn groups_by_use(run: &RunInfo, ranks: &[RankResult]) -> Option<Vec<G
         if is_open
             && is_seen
             && members.len() > 1
-            && let Some(axis) = used.axis(has_all)
+            && let Some(axis) = used.axis(has_all).filter(|axis| trains || *axis == Axis::Expert)
         {
             inferred.push(GroupInfo { group, axis, ranks: members });
         }

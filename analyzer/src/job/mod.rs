@@ -39,6 +39,7 @@ pub(crate) mod step_time;
 pub(crate) mod steps;
 pub(crate) mod stragglers;
 pub(crate) mod tokens;
+pub(crate) mod training;
 pub(crate) mod waiting_work;
 pub(crate) mod waterfall;
 pub(crate) mod what_if;
