@@ -12,8 +12,11 @@ use crate::figures::{Analysis, AxisShare, Cause, CollectiveFigures};
 /// So little of it overlaps that nobody tried to.
 const NO_OVERLAP: f64 = 0.05;
 
+/// Less exposed communication of the host is not worth telling.
+const LEAST_SHARE_OF_HOST: f64 = 0.1;
+
 /// Communication that costs time: one for each axis. Messages between the stages of a pipeline wait for other stages, which is
-/// its bubble; of them only the way counts.
+/// its bubble; of them only the way counts. Without a device, that of the host.
 pub(super) struct ExposedCommunication;
 
 impl Check for ExposedCommunication {
@@ -25,8 +28,33 @@ impl Check for ExposedCommunication {
 
     fn find_all(analysis: &Analysis) -> Vec<Found> {
         let axes = AxisShare::sum(analysis.counted.iter().flat_map(|time| &time.breakdown.axes));
-        axes.into_iter().filter_map(|share| of_axis(analysis, &share)).collect()
+        axes.into_iter().filter_map(|share| of_axis(analysis, &share)).chain(of_host(analysis)).collect()
     }
+}
+
+/// Communication of the host that no other operator hides, where nothing ran on a device.
+fn of_host(analysis: &Analysis) -> Option<Found> {
+    let ranks = analysis.host.iter().flat_map(|host| &host.ranks);
+    let times = ranks.filter_map(|rank| Some((rank.time_ns, rank.communication_ns?, rank.exposed_communication_ns?)));
+    let (time, communication, exposed) =
+        times.reduce(|one, other| (one.0 + other.0, one.1 + other.1, one.2 + other.2))?;
+    let nothing_ran = analysis.counted.iter().all(|time| time.kernel_count == 0);
+    let share = exposed as f64 / time.max(1) as f64;
+    (nothing_ran && share >= LEAST_SHARE_OF_HOST).then(|| Found {
+        share,
+        summary: format!("exposed communication: {} of {}", text::rough_percent(share), whole(analysis)),
+        evidence: format!(
+            "{} of it{} on the host, and {}",
+            text::duration(communication / windows(analysis)),
+            per_step(analysis),
+            hides(1.0 - exposed as f64 / communication.max(1) as f64, "other operators")
+        ),
+        advice: "overlap it with compute (DistributedDataParallel does, in buckets), send less or less often (accumulate more \
+                 micro-batches per step), or look at the network and at ranks that come late"
+            .into(),
+        lost_ns: Some(exposed / windows(analysis)),
+        ..Found::default()
+    })
 }
 
 fn of_axis(analysis: &Analysis, axis: &AxisShare) -> Option<Found> {

@@ -30,7 +30,7 @@ use crate::{
 };
 
 /// The version of what a summary says: another one, whenever a rank comes to something else.
-pub(crate) const FORMAT: u32 = 1;
+pub(crate) const FORMAT: u32 = 2;
 
 /// The sections, by number.
 pub(crate) const STEPS: usize = 0;

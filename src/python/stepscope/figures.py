@@ -166,6 +166,8 @@ class HostTime(Record):
     time_ns: int
     data_ns: Optional[int]
     operators_ns: Optional[int]
+    communication_ns: Optional[int]
+    exposed_communication_ns: Optional[int]
 
 
 class HostPhase(Record):
