@@ -124,7 +124,7 @@ fn trace_hint(error: &TraceError) -> Option<String> {
             (None, Some(parent)) if parent.join("run.json").exists() => {
                 format!("it is part of the run {}", parent.display())
             }
-            _ => "a run directory contains a run.json".into(),
+            _ => folders_hint(path).unwrap_or("a run directory contains a run.json".into()),
         }),
         TraceError::Import(error) => import_hint(error),
         TraceError::NewerSchema { written_by, .. } if written_by.is_empty() => Some("use a newer stepscope".into()),
@@ -150,6 +150,21 @@ fn trace_hint(error: &TraceError) -> Option<String> {
     }
 }
 
+/// Which folders to name instead of the directory around them.
+fn folders_hint(directory: &Path) -> Option<String> {
+    const MOST: usize = 3;
+    let folders = Run::folders_with_traces(directory, MOST + 1);
+    let names: Vec<String> = folders.iter().take(MOST).map(|folder| folder.display().to_string()).collect();
+    match names.as_slice() {
+        [] => None,
+        [only] => Some(format!("its folder {only} holds traces")),
+        _ => {
+            let others = if folders.len() > MOST { " and others" } else { "" };
+            Some(format!("name one of its folders that hold traces: {}{others}", names.join(", ")))
+        }
+    }
+}
+
 fn import_hint(error: &ImportError) -> Option<String> {
     match error {
         ImportError::NotATrace { .. } => Some(
@@ -163,6 +178,7 @@ fn import_hint(error: &ImportError) -> Option<String> {
             Some(format!("nsys export --type sqlite -o {} {path}", database.display()))
         }
         ImportError::SameRank { .. } => Some("name one file per rank".into()),
+        ImportError::SameProcess { .. } => Some("name one of them".into()),
         ImportError::OtherJob { .. } => Some("name one of them, or the files of one job".into()),
         ImportError::WhoseMemory { .. } => Some("put the rank into its file name, as in rank0.pickle".into()),
         ImportError::Snapshot(SnapshotError::Pickle { source: PickleError::WantsToRun { .. }, .. }) => {

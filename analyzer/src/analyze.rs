@@ -26,6 +26,7 @@ use crate::{
         layout::layout,
         mfu::{Rates, TrainedModel},
         modules::modules,
+        one_group,
         operators::{operators, sources},
         paused::paused,
         places::places,
@@ -81,6 +82,7 @@ pub(crate) fn analyze_and<T>(
     let mut ranks = read_ranks(&chosen, progress, |rank| summary_or_reading(&run.info, rank, selection, detail))?;
     let counted = counted_of_job(&ranks, selection.steps);
     check_steps(&ranks, selection, &counted)?;
+    let is_one_group = one_group::put_into_one(&run.info, run.ranks.len(), &mut ranks);
     let described = described(&run.info, &ranks);
     let info = described.as_ref().unwrap_or(&run.info);
     let [before, after] = [&run.info, info].map(|info| Axes::of(&info.groups));
@@ -96,7 +98,11 @@ pub(crate) fn analyze_and<T>(
         rank.note_summary_use(SummaryUse::ReadAgain);
     }
     let known = Counting::Known(&counted);
-    for right in read_ranks(&wrong, &|_| {}, |rank| read_rank(info, rank, selection, known, detail))? {
+    for mut right in read_ranks(&wrong, &|_| {}, |rank| read_rank(info, rank, selection, known, detail))? {
+        if is_one_group {
+            one_group::put(&mut right);
+            right.rename_axes(&before, &after);
+        }
         if let Some(rank) = ranks.iter_mut().find(|rank| rank.info.rank == right.info.rank) {
             *rank = right;
         }
@@ -193,6 +199,7 @@ pub(crate) fn assemble<T>(
             model: model.map(|model| model.model),
             layout,
             axes_inferred: info.groups != run.info.groups,
+            groups_inferred: one_group::is_inferred(&ranks),
             device,
             ranks_on_a_device,
             phases_inferred: ranks.iter().any(|rank| rank.info.phases_are_inferred()),

@@ -24,7 +24,13 @@ pub(super) fn summary(analysis: &Analysis) -> Option<String> {
         let (mean, share) = (text::duration(time / windows.max(1)), time as f64 / all.max(1) as f64);
         (share >= LEAST_SHARE || is_alone(analysis)).then(|| format!("{what} {mean} ({})", text::percent(share)))
     };
-    let parts = [part("data loading", |rank| rank.data_ns), part("operators", |rank| rank.operators_ns)];
+    // Most programs talk to nobody.
+    let communication = |rank: &HostTime| rank.communication_ns.filter(|time| *time > 0);
+    let parts = [
+        part("data loading", |rank| rank.data_ns),
+        part("operators", |rank| rank.operators_ns),
+        part("communication", communication),
+    ];
     let parts: Vec<String> = parts.into_iter().flatten().collect();
     let all: i64 = host.ranks.iter().map(|rank| rank.time_ns).sum();
     let per = if analysis.window.whole { "" } else { " per step" };

@@ -262,7 +262,8 @@ fn collectives(analysis: &Analysis) -> Table {
     });
     let headers =
         vec!["operation", "axis", ">ranks", ">count", ">bytes", ">busy", ">exposed", ">waiting", ">bus bandwidth"];
-    let title = over_ranks("Communication by operation", analysis);
+    let inferred = if analysis.run.groups_inferred { " (groups inferred)" } else { "" };
+    let title = over_ranks(&format!("Communication by operation{inferred}"), analysis);
     Table { topic: Topic::Communication, title, headers, rows: rows.collect(), detail: false }
 }
 
@@ -291,7 +292,8 @@ fn stragglers(analysis: &Analysis, room: Room) -> Table {
         .map(|rank| vec![rank.rank.to_string(), duration(rank.caused_wait_ns), duration(rank.wait_ns)]);
     let headers = vec![">rank", ">caused waiting", ">waited"];
     // Kineto numbers no collectives: which ones belong together is told from their order.
-    let inferred = if analysis.run.source == RunSource::Kineto { " (inferred)" } else { "" };
+    let is_inferred = analysis.run.source == RunSource::Kineto || analysis.run.groups_inferred;
+    let inferred = if is_inferred { " (inferred)" } else { "" };
     let title = format!("Waiting in collectives{inferred}, worst straggler first");
     Table { topic: Topic::Communication, title, headers, rows: rows.collect(), detail: false }
 }

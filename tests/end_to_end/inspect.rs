@@ -168,6 +168,10 @@ fn what_is_no_run_gets_an_error_and_a_hint() {
     fs::write(here.join("future/run.json"), "{\"schema\": 9, \"stepscope\": \"4.0.0\"}").unwrap();
     fs::create_dir(here.join("broken")).unwrap();
     fs::write(here.join("broken/run.json"), "{\"schema\": 1,").unwrap();
+    for folder in ["profiles/d", "profiles/c", "profiles/b", "profiles/a", "one-profile/a"] {
+        fs::create_dir_all(here.join(folder)).unwrap();
+        fs::write(here.join(folder).join("trace.json"), "{\"schemaVersion\": 1, \"traceEvents\": []}").unwrap();
+    }
     let a_run = "hint: a run directory contains a run.json";
     let no_run = |path: &str| {
         let why = "it has no run.json, and contains no trace, profile or memory snapshot";
@@ -183,6 +187,12 @@ fn what_is_no_run_gets_an_error_and_a_hint() {
         ),
         ("empty", &no_run("empty"), a_run),
         ("runs", &no_run("runs"), "hint: the newest run in it is runs/one"),
+        ("one-profile", &no_run("one-profile"), "hint: its folder one-profile/a holds traces"),
+        (
+            "profiles",
+            &no_run("profiles"),
+            "hint: name one of its folders that hold traces: profiles/a, profiles/b, profiles/c and others",
+        ),
         ("runs/one/rank-00000", &no_run("runs/one/rank-00000"), "hint: it is part of the run runs/one"),
         (
             "future",

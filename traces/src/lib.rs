@@ -86,7 +86,7 @@ pub use ids::{
 };
 pub use import::{FollowError, FollowedMemory, Mark, Observation, Taken, TrainingEvent, in_flight};
 pub use incident::{Incident, IncidentKind, KeptIncident, RankStacks};
-pub use kernels::{Family, GemmFeatures, KernelKind, Transposes};
+pub use kernels::{AskedCommunication, Carrier, Family, GemmFeatures, KernelKind, Transposes};
 pub use loss::Loss;
 pub use membership::Membership;
 pub use names::{FIRST_NAME, Names, without_signature};

@@ -124,6 +124,8 @@ pub struct RunSummary {
     pub layout: Option<RunLayout>,
     /// Whether the axis of a group was told from its use.
     pub axes_inferred: bool,
+    /// Whether collectives that name no group were found to be of one group of all ranks.
+    pub groups_inferred: bool,
     /// What computed, if it is known: the first device that a rank has.
     pub device: Option<Device>,
     /// How many ranks share a device, at most, if they do: then times are not those of as many devices.

@@ -27,9 +27,13 @@ pub struct HostTime {
     pub data_ns: Option<i64>,
     /// How long operators run in them; none, where activity of a device was recorded.
     pub operators_ns: Option<i64>,
+    /// How long the host communicates in them; none, where activity of a device was recorded, or a device communicates.
+    pub communication_ns: Option<i64>,
+    /// What of it no other operator covers.
+    pub exposed_communication_ns: Option<i64>,
 }
 
-fields!(HostTime { rank, time_ns, data_ns, operators_ns });
+fields!(HostTime { rank, time_ns, data_ns, operators_ns, communication_ns, exposed_communication_ns });
 
 /// Operators of one phase.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]

@@ -1,7 +1,7 @@
 //! Communication that nothing hides.
 
 use stepscope_plan::{Axis, Zero, text};
-use stepscope_traces::Family;
+use stepscope_traces::{Family, SpanKind};
 
 use super::{
     Check, Found,
@@ -12,8 +12,11 @@ use crate::figures::{Analysis, AxisShare, Cause, CollectiveFigures};
 /// So little of it overlaps that nobody tried to.
 const NO_OVERLAP: f64 = 0.05;
 
+/// Less exposed communication of the host is not worth telling.
+const LEAST_SHARE_OF_HOST: f64 = 0.1;
+
 /// Communication that costs time: one for each axis. Messages between the stages of a pipeline wait for other stages, which is
-/// its bubble; of them only the way counts.
+/// its bubble; of them only the way counts. Without a device, that of the host.
 pub(super) struct ExposedCommunication;
 
 impl Check for ExposedCommunication {
@@ -25,8 +28,33 @@ impl Check for ExposedCommunication {
 
     fn find_all(analysis: &Analysis) -> Vec<Found> {
         let axes = AxisShare::sum(analysis.counted.iter().flat_map(|time| &time.breakdown.axes));
-        axes.into_iter().filter_map(|share| of_axis(analysis, &share)).collect()
+        axes.into_iter().filter_map(|share| of_axis(analysis, &share)).chain(of_host(analysis)).collect()
     }
+}
+
+/// Communication of the host that no other operator hides, where nothing ran on a device.
+fn of_host(analysis: &Analysis) -> Option<Found> {
+    let ranks = analysis.host.iter().flat_map(|host| &host.ranks);
+    let times = ranks.filter_map(|rank| Some((rank.time_ns, rank.communication_ns?, rank.exposed_communication_ns?)));
+    let (time, communication, exposed) =
+        times.reduce(|one, other| (one.0 + other.0, one.1 + other.1, one.2 + other.2))?;
+    let nothing_ran = analysis.counted.iter().all(|time| time.kernel_count == 0);
+    let share = exposed as f64 / time.max(1) as f64;
+    (nothing_ran && share >= LEAST_SHARE_OF_HOST).then(|| Found {
+        share,
+        summary: format!("exposed communication: {} of {}", text::rough_percent(share), whole(analysis)),
+        evidence: format!(
+            "{} of it{} on the host, and {}",
+            text::duration(communication / windows(analysis)),
+            per_step(analysis),
+            hides(1.0 - exposed as f64 / communication.max(1) as f64, "other operators")
+        ),
+        advice: "overlap it with compute (DistributedDataParallel does, in buckets), send less or less often (accumulate more \
+                 micro-batches per step), or look at the network and at ranks that come late"
+            .into(),
+        lost_ns: Some(exposed / windows(analysis)),
+        ..Found::default()
+    })
 }
 
 fn of_axis(analysis: &Analysis, axis: &AxisShare) -> Option<Found> {
@@ -86,14 +114,19 @@ fn adjective(axis: Axis) -> &'static str {
 fn evidence(analysis: &Analysis, axis: &AxisShare) -> String {
     let time = text::duration(axis.communication_ns / windows(analysis));
     let time = format!("{time} of it{}", per_step(analysis));
-    let hides = match axis.overlap() {
-        overlap if overlap < 0.005 => "none of it overlaps with compute".to_owned(),
-        overlap => format!("only {} of it overlaps with compute", text::rough_percent(overlap)),
-    };
+    let hides = hides(axis.overlap(), "compute");
     let operations = analysis.collectives.iter().filter(|collective| collective.axis == axis.axis);
     let most =
         operations.max_by_key(|collective| collective.exposed_ns).map(|most| format!("; {}", told(analysis, most)));
     format!("{time}, and {hides}{}{}", most.unwrap_or_default(), waits(analysis, axis.axis).unwrap_or_default())
+}
+
+/// How much of it something hides.
+fn hides(overlap: f64, what: &str) -> String {
+    match overlap {
+        overlap if overlap < 0.005 => format!("none of it overlaps with {what}"),
+        overlap => format!("only {} of it overlaps with {what}", text::rough_percent(overlap)),
+    }
 }
 
 /// Which work waits for it, if most of the waiting is that of one kind.
@@ -123,6 +156,12 @@ fn told(analysis: &Analysis, most: &CollectiveFigures) -> String {
     format!("{name} costs {exposed}{}{}", waiting.unwrap_or_default(), rate.unwrap_or_default())
 }
 
+/// Whether an operation costs most of what is exposed along an axis.
+fn is_mostly(analysis: &Analysis, axis: &AxisShare, operation: SpanKind) -> bool {
+    let of_axis = analysis.collectives.iter().filter(|collective| collective.axis == axis.axis);
+    of_axis.max_by_key(|collective| collective.exposed_ns).is_some_and(|most| most.operation == operation)
+}
+
 /// What to try, as the job is set up.
 fn advice(analysis: &Analysis, axis: &AxisShare) -> String {
     let layout = analysis.run.layout;
@@ -130,7 +169,10 @@ fn advice(analysis: &Analysis, axis: &AxisShare) -> String {
     let overlaps = axis.overlap() >= NO_OVERLAP;
     let ours = is_ours(analysis);
     match axis.axis {
-        None => "record all ranks, to see whether it waits for them or for links; and overlap it with compute".into(),
+        None if analysis.ranks.len() < analysis.run.world_size as usize => {
+            "record all ranks, to see whether it waits for them or for links; and overlap it with compute".into()
+        }
+        None => "overlap it with compute, or send less; which ranks talk to each other was not recorded".into(),
         Some(Axis::Data | Axis::DataContext) if zero == Some(Zero::Three) => {
             let how = if ours { "" } else { " (FSDP: `set_modules_to_forward_prefetch`, `reshard_after_forward=False`)" };
             format!(
@@ -150,6 +192,11 @@ fn advice(analysis: &Analysis, axis: &AxisShare) -> String {
         Some(Axis::Context) => "overlap keys and values with attention, as a ring does, or use fewer ranks for each sequence".into(),
         Some(Axis::Expert | Axis::TensorExpert) => {
             "keep experts within a node, overlap dispatch and combine with other experts, or balance the router".into()
+        }
+        Some(Axis::World) if is_mostly(analysis, axis, SpanKind::AllToAll) => {
+            "overlap all-to-all with compute, send less (smaller types, what several ranks need once), or even out what ranks \
+             send"
+                .into()
         }
         Some(Axis::World) => "sum metrics and norms less often, or together with gradients".into(),
         Some(Axis::Embedding) => "untie the embedding, or reduce its gradients while other layers go backward".into(),

@@ -6,7 +6,7 @@
 //! duration over its ranks; where all its ranks recorded it, the rest of each rank's time in it is waiting. A message
 //! is one on each side: both have the shorter side's time as their own, where both are known.
 //!
-//! Collectives without a number cannot be told apart across ranks. The rank that recorded the most of a group stands
+//! Collectives without a group or a number cannot be told apart across ranks. The rank that recorded the most of a group stands
 //! for all of them, and of ranks that recorded as many the one that took least time.
 
 use std::{cmp::Reverse, collections::BTreeMap};
@@ -232,9 +232,9 @@ fn add_collectives(
     pairs.finish(ranks)
 }
 
-/// The rows of each collective, in their order: those of one group, number and operation.
+/// The rows of each collective, in their order: those of one group, number and operation. A number is one in a group.
 fn rows_of_collectives(spans: &[(u32, &CommunicationSpan)]) -> Vec<Vec<u32>> {
-    let key = |span: &CommunicationSpan| (span.group, span.sequence, span.operation);
+    let key = |span: &CommunicationSpan| (span.group, span.group.and(span.sequence), span.operation);
     let mut rows: Vec<_> = (0..).zip(spans).map(|(row, (_, span))| (key(span), row)).collect();
     rows.sort_unstable();
     let together = rows.chunk_by(|(one, _), (other, _)| one == other);

@@ -6,7 +6,9 @@
 //! rule that fits says what the rest is for:
 //!
 //! - Nothing is left, or only broadcasts and barriers: nothing is said. A group of all ranks is about the run as a whole.
-//! - At least half is all-to-all: experts.
+//! - At least half is all-to-all: experts. In a group of all ranks that makes at least a quarter of sums, too, nobody knows:
+//!   it is about the run as a whole.
+//! - The run does not train: nothing is said.
 //! - At least half goes from one rank to another: stages of a pipeline, if in a step some rank receives first and another
 //!   one sends first; else, where all begin alike, parts of a sequence, which go round in a ring.
 //! - At least a quarter of the sums are made in the forward pass: tensor shards. Where no phase is known, all-reduces of one
@@ -19,7 +21,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use stepscope_plan::{Axis, Zero};
 use stepscope_traces::{Group, GroupInfo, Phase, Rank, RunInfo, SpanKind, Step};
 
-use crate::rank::{axes::is_hand_over, communication::CommunicationSpan, result::RankResult};
+use crate::{
+    job::training::trains,
+    rank::{axes::is_hand_over, communication::CommunicationSpan, result::RankResult},
+};
 
 /// Messages that are no larger say nothing of what a group is for.
 const TINY: u64 = 4096;
@@ -36,6 +41,7 @@ pub(crate) fn groups_by_use(run: &RunInfo, ranks: &[RankResult]) -> Option<Vec<G
     }
     let mut named: BTreeMap<Group, GroupInfo> = run.groups.iter().map(|group| (group.group, group.clone())).collect();
     let uses = GroupUse::of_all(ranks);
+    let trains = trains(ranks);
     let mut inferred: Vec<GroupInfo> = Vec::new();
     for (group, used) in uses {
         let is_open = named.get(&group).is_none_or(|group| group.axis == Axis::World);
@@ -49,7 +55,7 @@ pub(crate) fn groups_by_use(run: &RunInfo, ranks: &[RankResult]) -> Option<Vec<G
         if is_open
             && is_seen
             && members.len() > 1
-            && let Some(axis) = used.axis(has_all)
+            && let Some(axis) = used.axis(has_all).filter(|axis| trains || *axis == Axis::Expert)
         {
             inferred.push(GroupInfo { group, axis, ranks: members });
         }
@@ -79,17 +85,18 @@ pub(crate) fn sharding(ranks: &[RankResult], groups: &[GroupInfo]) -> Option<Zer
     let replicas: BTreeSet<Group> =
         groups.iter().filter(|group| group.axis.is_of_replicas()).map(|group| group.group).collect();
     let uses = GroupUse::of_all(ranks).into_iter().filter(|(group, _)| replicas.contains(group));
-    let (mut scatters, mut sums, mut gathers_in, mut bytes) = (0, 0, [0; 2], [0; 2]);
+    let (mut scatters, mut sums, mut gathers, mut gathers_in, mut bytes) = (0, 0, 0, [0; 2], [0; 2]);
     for (_, used) in uses {
         scatters += used.scatters;
         sums += used.sums;
+        gathers += used.gathers;
         gathers_in[0] += used.forward_gathers;
         gathers_in[1] += used.backward_gathers;
         bytes[0] += used.sum_bytes;
         bytes[1] += used.gather_bytes;
     }
     // Sums are made for each micro-batch, where a step has several.
-    let gathers_parameters = bytes[1] >= bytes[0] / SUMS_PER_GATHER;
+    let gathers_parameters = gathers > 0 && bytes[1] >= bytes[0] / SUMS_PER_GATHER;
     match (sums, scatters, gathers_in) {
         (0, ..) => None,
         (_, 0, _) if !gathers_parameters => Some(Zero::Off),
@@ -123,7 +130,7 @@ struct GroupUse {
     gather_bytes: u64,
     forward_gathers: usize,
     backward_gathers: usize,
-    /// How often sums of a size are made by a rank in a step.
+    /// How often sums of a size are made by a rank in a step, where sizes are known.
     sizes: BTreeMap<(Rank, Option<Step>, u64), usize>,
     /// Of each rank and step, the first message: when, and of which kind.
     first: BTreeMap<(Rank, Option<Step>), (i64, SpanKind)>,
@@ -156,7 +163,9 @@ impl GroupUse {
                 self.scatters += usize::from(span.operation == SpanKind::ReduceScatter);
                 self.forward_sums += is_forward;
                 self.sums_in_no_phase += usize::from(span.phase.is_none());
-                *self.sizes.entry((rank, span.step, span.bytes.unwrap_or(0))).or_default() += 1;
+                if let Some(bytes) = span.bytes {
+                    *self.sizes.entry((rank, span.step, bytes)).or_default() += 1;
+                }
             }
             SpanKind::AllGather => {
                 self.gathers += 1;
@@ -197,7 +206,8 @@ impl GroupUse {
         if all == 0 {
             None
         } else if 2 * self.all_to_all >= all {
-            Some(Axis::Expert)
+            let is_mixed = has_all_ranks && 4 * self.sums >= all;
+            Some(if is_mixed { Axis::World } else { Axis::Expert })
         } else if self.is_of_messages() {
             // A group of all ranks is of stages only as far as messages go.
             let kinds: BTreeSet<SpanKind> = self.first.values().map(|(_, kind)| *kind).collect();

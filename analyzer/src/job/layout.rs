@@ -3,7 +3,8 @@
 //! For users, it is defined in `docs/src/metrics.md#axes`.
 //!
 //! Shards, stages, parts of a sequence and experts are as many as their groups have ranks. All ranks that are left are
-//! replicas, if some group is one of replicas. Where ranks do not divide so, nothing is said.
+//! replicas, if some group is one of replicas. Where ranks do not divide so, nothing is said. Of what does not train, groups
+//! say it by their names alone: stages are not told from messages.
 
 use stepscope_plan::{Axis, ParallelLayout};
 use stepscope_traces::{GroupInfo, RunInfo};
@@ -13,6 +14,7 @@ use crate::{
     job::{
         group_use::{sharding, shares_tokens},
         stages::Stages,
+        training::trains,
     },
     rank::result::RankResult,
 };
@@ -22,6 +24,7 @@ pub(crate) fn layout(run: &RunInfo, all: usize, ranks: &[RankResult], stages: Op
     if let Some(said) = run.layout {
         return Some(said.into());
     }
+    let stages = stages.filter(|_| trains(ranks));
     let size = |is_wanted: &dyn Fn(Axis) -> bool| {
         let groups = run.groups.iter().filter(|group| is_wanted(group.axis));
         groups.map(|group: &GroupInfo| group.ranks.len() as u64).max()
@@ -67,4 +70,38 @@ pub(crate) fn layout(run: &RunInfo, all: usize, ranks: &[RankResult], stages: Op
         said: None,
         grid: is_in_order.then_some(grid),
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use stepscope_traces::{Phase, Span, SpanKind};
+
+    use super::*;
+    use crate::test_runs::{TestRun, ranks, span, talk};
+
+    /// Sums of one size in a group of both ranks, beside compute of some phase.
+    fn layout_of(group: Axis, operation: SpanKind, phase: Option<Phase>) -> Option<(u64, u64)> {
+        let sum = |number: i64| {
+            let start = 100 * number;
+            Span { bytes: Some(1 << 20), ..talk(operation, 0, number as u64, start, start + 50) }
+        };
+        let compute = Span { phase, ..span(SpanKind::Kernel, 0, 10_000) };
+        let spans: Vec<Span> = (0..64).map(sum).chain([compute]).collect();
+        let analysis = TestRun::of(&[(0, group, &[0, 1])], &ranks(&[&spans, &spans])).analyze();
+        analysis.run.layout.map(|layout| (layout.tp, layout.dp))
+    }
+
+    #[test]
+    fn what_does_not_train_has_the_layout_that_its_groups_are_named_for() {
+        let (sum, scatter) = (SpanKind::AllReduce, SpanKind::ReduceScatter);
+        for phase in [Phase::Backward, Phase::Optimizer, Phase::Recompute] {
+            assert_eq!(layout_of(Axis::World, sum, Some(phase)), Some((2, 1)), "{phase:?}");
+            assert_eq!(layout_of(Axis::World, scatter, Some(phase)), Some((1, 2)), "{phase:?}");
+        }
+        for phase in [None, Some(Phase::Forward), Some(Phase::Evaluation)] {
+            assert_eq!(layout_of(Axis::World, sum, phase), None, "{phase:?}");
+            assert_eq!(layout_of(Axis::World, scatter, phase), None, "{phase:?}");
+            assert_eq!(layout_of(Axis::Tensor, sum, phase), Some((2, 1)), "{phase:?}");
+        }
+    }
 }

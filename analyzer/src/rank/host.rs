@@ -1,15 +1,16 @@
-//! What one rank's program did on the host: how long it waits for data, and which operators run.
+//! What one rank's program did on the host: how long it waits for data, which operators run, and how long it communicates.
 //!
 //! For users, it is defined in `docs/src/metrics.md#time-on-the-host`.
 //!
 //! Time is that of the annotations of steps. Waiting for data is the union of the annotations of that phase on the threads
 //! that annotate steps, inside of the steps. Operators are ranges with an origin, which there are where no activity of a
-//! device was recorded; on a thread they lie inside each other.
+//! device was recorded; on a thread they lie inside each other. Communication of the host is ranges that its backends name, which
+//! last as long as it does, on whichever threads; and operators that ask for it.
 
 use std::collections::BTreeMap;
 
 use hashbrown::{HashMap, HashSet};
-use stepscope_traces::{NameId, Names, Phase, Rank, SpanKind, Spans, Step, Stream};
+use stepscope_traces::{AskedCommunication, Carrier, NameId, Names, Phase, Rank, SpanKind, Spans, Step, Stream};
 
 use crate::{
     figures::{CountedSteps, HostTime},
@@ -24,6 +25,11 @@ pub(crate) struct HostReading {
     pub(crate) first: Option<i64>,
     data: Vec<(Option<Stream>, i64, i64)>,
     operators: Vec<OperatorRange>,
+    /// Ranges in which the host communicates, and whether there are any in which a device does.
+    communication: Vec<(i64, i64)>,
+    asks_devices: bool,
+    /// Who carries what is asked for by each name, if it asks for communication.
+    carriers: HashMap<NameId, Option<Carrier>>,
     /// The threads that annotate steps.
     threads: HashSet<Option<Stream>>,
 }
@@ -37,6 +43,8 @@ struct OperatorRange {
     name: NameId,
     step: Option<Step>,
     phase: Option<Phase>,
+    /// Who carries what it asks for, if it asks for communication.
+    carrier: Option<Carrier>,
 }
 
 /// What one rank's program did on the host.
@@ -75,7 +83,7 @@ pub(crate) struct OperatorSum {
 fields!(OperatorSum { count, self_ns, total_ns });
 
 impl HostReading {
-    pub(crate) fn take(&mut self, spans: &Spans) {
+    pub(crate) fn take(&mut self, names: &Names, spans: &Spans) {
         for row in 0..spans.len() {
             let kind = spans.kind.get(row);
             if !matches!(kind, SpanKind::Step | SpanKind::Phase | SpanKind::Range) {
@@ -88,9 +96,16 @@ impl HostReading {
             match kind {
                 SpanKind::Step => _ = self.threads.insert(thread),
                 SpanKind::Phase if phase == Some(Phase::Data) => self.data.push((thread, start, end)),
-                SpanKind::Range if spans.origin.get(row).is_some() => {
+                SpanKind::Range => {
                     let (name, step) = (spans.name.get(row), spans.step.get(row));
-                    self.operators.push(OperatorRange { thread, start, end, name, step, phase });
+                    let asked = || AskedCommunication::named(names.get(name)?).map(|asked| asked.carrier);
+                    let carrier = *self.carriers.entry(name).or_insert_with(asked);
+                    let is_operator = spans.origin.get(row).is_some();
+                    self.asks_devices |= carrier == Some(Carrier::Device);
+                    let talks = carrier == Some(Carrier::Host) || carrier.is_some() && !is_operator;
+                    self.communication.extend(Some((start, end)).filter(|_| talks));
+                    let operator = OperatorRange { thread, start, end, name, step, phase, carrier };
+                    self.operators.extend(Some(operator).filter(|_| is_operator));
                 }
                 _ => {}
             }
@@ -147,9 +162,48 @@ impl HostReading {
         self.operators.retain(|operator| counted.has(operator.step));
         let running = self.operators.iter().map(|operator| (operator.start, operator.end)).collect();
         let operators_ns = (!self.operators.is_empty()).then(|| Intervals::union_of(running).length());
+        let in_counted = |times: &Intervals| match counted.whole {
+            true => times.length(),
+            false => {
+                let counted = windows.iter().filter(|(step, _)| counted.counts(**step));
+                times.and(&Intervals::union_of(counted.map(|(_, window)| *window).collect())).length()
+            }
+        };
+        let communication = self.communicating().map(|[all, exposed]| [in_counted(&all), in_counted(&exposed)]);
         let (phases, operators) = sums(self.operators, names);
-        let time = time.map(|HostStep { time_ns, data_ns }| HostTime { rank, time_ns, data_ns, operators_ns });
+        let time = time.map(|HostStep { time_ns, data_ns }| HostTime {
+            rank,
+            time_ns,
+            data_ns,
+            operators_ns,
+            communication_ns: communication.map(|[all, _]| all),
+            exposed_communication_ns: communication.map(|[_, exposed]| exposed),
+        });
         RankHost { steps, time, phases, operators }
+    }
+
+    /// When the host communicates, and when no other operator runs meanwhile; none, where that is not known: no operators were
+    /// recorded, or they hand communication over to a device.
+    fn communicating(&self) -> Option<[Intervals; 2]> {
+        if self.operators.is_empty() || self.asks_devices {
+            return None;
+        }
+        // By thread, those that communicate and the others.
+        let mut threads: HashMap<Option<Stream>, [Vec<(i64, i64)>; 2]> = HashMap::new();
+        // What the host carries goes on behind others of its thread.
+        for operator in self.operators.iter().filter(|operator| operator.carrier != Some(Carrier::Host)) {
+            let of_thread = threads.entry(operator.thread).or_default();
+            of_thread[usize::from(operator.carrier.is_none())].push((operator.start, operator.end));
+        }
+        let (mut communication, mut others) = (self.communication.clone(), Vec::new());
+        for [asking, working] in threads.into_values() {
+            communication.extend(&asking);
+            // What lies around one that communicates waits for it.
+            others.extend(Intervals::union_of(working).without(&Intervals::union_of(asking)).iter());
+        }
+        let communication = Intervals::union_of(communication);
+        let exposed = communication.without(&Intervals::union_of(others));
+        Some([communication, exposed])
     }
 }
 
@@ -211,11 +265,18 @@ mod tests {
     fn host(spans: &[Span], counted: &CountedSteps) -> RankHost {
         let mut table = Spans::default();
         spans.iter().for_each(|span| table.push(span));
-        let mut reading = HostReading::default();
-        reading.take(&table);
-        let annotated: Vec<StepWindow> = crate::rank::step_windows::annotated(&table).collect();
         let mut names = Names::default();
-        names.extend([(NameId(20), "aten::linear"), (NameId(21), "aten::addmm"), (NameId(22), "aten::add")]);
+        names.extend([
+            (NameId(20), "aten::linear"),
+            (NameId(21), "aten::addmm"),
+            (NameId(22), "aten::add"),
+            (NameId(23), "c10d::allreduce_"),
+            (NameId(24), "gloo:all_reduce"),
+            (NameId(25), "nccl:all_reduce"),
+        ]);
+        let mut reading = HostReading::default();
+        reading.take(&names, &table);
+        let annotated: Vec<StepWindow> = crate::rank::step_windows::annotated(&table).collect();
         reading.finish(Rank(0), &annotated, counted, &names)
     }
 
@@ -242,7 +303,14 @@ mod tests {
         let host = host(&two_steps(), &counted);
         let step = |time_ns, data_ns| HostStep { time_ns, data_ns: Some(data_ns) };
         assert_eq!(host.steps, BTreeMap::from([(Step(4), step(100, 30)), (Step(5), step(90, 20))]));
-        let time = HostTime { rank: Rank(0), time_ns: 190, data_ns: Some(50), operators_ns: None };
+        let time = HostTime {
+            rank: Rank(0),
+            time_ns: 190,
+            data_ns: Some(50),
+            operators_ns: None,
+            communication_ns: None,
+            exposed_communication_ns: None,
+        };
         assert_eq!(host.time, Some(time));
     }
 
@@ -278,5 +346,29 @@ mod tests {
         assert_eq!(sum("aten::add"), OperatorSum { count: 3, self_ns: 29, total_ns: 29 });
         assert_eq!(host.time.unwrap().operators_ns, Some(50), "threads count once");
         assert_eq!(host.phases, BTreeMap::from([(None, 55)]));
+    }
+
+    #[test]
+    fn communication_is_exposed_where_nothing_else_runs() {
+        let mut spans = vec![
+            span(SpanKind::Step, MAIN, 10, 0, 100, 4),
+            operator(MAIN, 20, 0, 30, 4),
+            // Asked for in the middle of an operator, which waits for that, and going on behind it.
+            operator(MAIN, 23, 10, 14, 4),
+            span(SpanKind::Range, MAIN, 24, 10, 40, 4),
+            // Another thread works meanwhile.
+            operator(Some(Stream(2)), 22, 35, 50, 4),
+            // One that goes on behind the step.
+            span(SpanKind::Range, MAIN, 24, 90, 120, 4),
+        ];
+        let counted = CountedSteps { steps: Some([Step(4), Step(4)]), ..CountedSteps::default() };
+        let communication = |spans: &[Span]| {
+            let time = host(spans, &counted).time.unwrap();
+            (time.communication_ns, time.exposed_communication_ns)
+        };
+        assert_eq!(communication(&spans), (Some(30 + 10), Some(4 + 5 + 10)));
+        assert_eq!(communication(&spans[..2]), (Some(0), Some(0)));
+        spans.push(span(SpanKind::Range, MAIN, 25, 60, 61, 4));
+        assert_eq!(communication(&spans), (None, None), "how long a device communicates is not known");
     }
 }

@@ -96,7 +96,7 @@ impl RankReading<'_> {
         self.backward_passes.take(spans);
         self.recorded.take(names, spans);
         self.streams.take(spans);
-        self.host.take(spans);
+        self.host.take(names, spans);
         self.calls.take(names, spans);
         self.samples.take(spans);
     }

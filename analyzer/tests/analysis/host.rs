@@ -72,6 +72,35 @@ fn without_a_device_steps_and_operators_are_those_of_the_host() {
     assert_eq!(kinds, ["data-loading"], "nothing is said of a device that was not recorded");
 }
 
+/// The same events, and gradients that gloo sums while autograd runs, and for 30 µs after that.
+fn with_sums() -> Vec<String> {
+    let event = |category: &str, name: &str, start: i64, duration: i64| {
+        format!(
+            r#"{{"ph": "X", "cat": "{category}", "name": "{name}", "tid": 7, "ts": {start}, "dur": {duration}, "args": {{}}}}"#
+        )
+    };
+    let sum = |step: i64| {
+        let begin = 100 * step + 60;
+        [event("cpu_op", "c10d::allreduce_", begin + 22, 2), event("user_annotation", "gloo:all_reduce", begin, 38)]
+    };
+    events().into_iter().filter(|event| !event.contains("DataLoader")).chain((4..7).flat_map(sum)).collect()
+}
+
+#[test]
+fn communication_of_the_host_is_found_where_nothing_hides_it() {
+    let analysis = analyzed(&with_sums(), StepChoice::Counted);
+    let rank = analysis.host.as_ref().unwrap().ranks[0];
+    // Of 38 µs in each of two steps, a product takes 10, and autograd 8 of its 10.
+    assert_eq!((rank.communication_ns, rank.exposed_communication_ns), (Some(76_000), Some(40_000)));
+    let exposed = analysis.findings.iter().find(|finding| finding.kind == "exposed-communication").unwrap();
+    assert_eq!(exposed.summary, "exposed communication: 20% of the step");
+    assert_eq!(exposed.lost_ns, Some(20_000));
+    assert!(exposed.evidence.text.contains("38.0 µs of it per step on the host"), "{}", exposed.evidence.text);
+    let quiet = analyzed(&events(), StepChoice::Counted);
+    let rank = quiet.host.as_ref().unwrap().ranks[0];
+    assert_eq!((rank.communication_ns, rank.exposed_communication_ns), (Some(0), Some(0)));
+}
+
 #[test]
 fn annotations_alone_are_enough_for_steps() {
     let steps: Vec<String> = events().into_iter().filter(|event| event.contains("ProfilerStep")).collect();

@@ -39,3 +39,6 @@ mod trained;
 
 /// Runs that are damaged, empty or odd.
 mod trouble;
+
+/// Traces that do not say who communicates with whom.
+mod without_groups;

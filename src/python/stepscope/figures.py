@@ -87,6 +87,7 @@ class Run(Record):
     sequence_length: Optional[int]
     layout: Optional[Layout]
     axes_inferred: bool
+    groups_inferred: bool
     device: Optional[Device]
     ranks_on_a_device: Optional[int]
     phases_inferred: bool
@@ -165,6 +166,8 @@ class HostTime(Record):
     time_ns: int
     data_ns: Optional[int]
     operators_ns: Optional[int]
+    communication_ns: Optional[int]
+    exposed_communication_ns: Optional[int]
 
 
 class HostPhase(Record):

@@ -32,6 +32,16 @@ pub enum ImportError {
         /// The other one.
         other: PathBuf,
     },
+    /// Two traces are of one process, which was profiled several times.
+    #[error("{one} and {other} are both from {process}, at different times; only one can be used")]
+    SameProcess {
+        /// What the process is called.
+        process: String,
+        /// One of them.
+        one: PathBuf,
+        /// The other one.
+        other: PathBuf,
+    },
     /// Two traces are of different jobs.
     #[error("{one} and {other} are not from one job: {why}")]
     OtherJob {

@@ -56,6 +56,11 @@ impl Read for FromStart<'_> {
     }
 }
 
+/// What a JSON object without events is that begins so.
+pub(crate) fn kind_of_object(bytes: &[u8]) -> &'static str {
+    if is_execution_trace(&beginning(bytes)) { EXECUTION_TRACE } else { "JSON without traceEvents" }
+}
+
 /// What a file is that begins so.
 pub(crate) fn kind_of(bytes: &[u8]) -> &'static str {
     const MAGIC: [(&[u8], &str); 18] = [
@@ -121,8 +126,22 @@ fn is_text(bytes: &[u8]) -> bool {
     }
 }
 
+/// What PyTorch's `ExecutionTraceObserver` writes.
+const EXECUTION_TRACE: &str =
+    "a PyTorch execution trace, which has no times; record the program with torch.profiler, and use what that exports";
+
+/// Its nodes are many, so that the end of them is out of sight.
+fn is_execution_trace(beginning: &str) -> bool {
+    beginning.starts_with('{') && ["\"schema\"", "\"nodes\""].iter().all(|key| beginning.contains(key))
+}
+
+/// The beginning of a text, in small letters.
+fn beginning(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(&bytes[..bytes.len().min(4 << 10)]).trim_start().to_ascii_lowercase()
+}
+
 fn kind_of_text(bytes: &[u8]) -> &'static str {
-    let text = String::from_utf8_lossy(&bytes[..bytes.len().min(4 << 10)]).trim_start().to_ascii_lowercase();
+    let text = beginning(bytes);
     let first = text.lines().next().unwrap_or_default();
     match () {
         () if first.starts_with("<!doctype html") || first.starts_with("<html") => {
@@ -136,6 +155,7 @@ fn kind_of_text(bytes: &[u8]) -> &'static str {
         () if first.matches(',').count() >= 2 && is_profiler_table(first) => {
             "a CSV table of a profiler, which has no timeline that is read"
         }
+        () if is_execution_trace(&text) => EXECUTION_TRACE,
         () if is_cut_object(bytes) && KINETO.iter().any(|key| text.contains(key)) => {
             "a PyTorch profiler trace that is truncated before its events; copy it again, or let the profiler finish"
         }
@@ -191,6 +211,7 @@ mod tests {
             (b"one, two, three, four", "text, not JSON"),
             (b"{\n  \"schemaVersion\": 1,\n  \"deviceProp", "a PyTorch profiler trace that is truncated before its"),
             (b"{\"nodes\": [1, 2", "JSON that is truncated"),
+            (b"{\"schema\": \"1.1.0-chakra.0.0.4\", \"pid\": 7, \"nodes\": [{\"id\": 1", "a PyTorch execution trace"),
             (b"{nodes: [1, 2]}", "text, not JSON"),
             ("\u{fffd}\u{fffd}ab".repeat(12).as_bytes(), "text, not JSON"),
             ("\u{1}\u{fffd}\u{fffd}ab".repeat(12).as_bytes(), "a binary file that was damaged"),

@@ -252,7 +252,7 @@ fn why_none(directory: &Path, refused: &[(PathBuf, TraceError)]) -> String {
 }
 
 /// Whether a file is named as the tools name theirs whose files are read.
-fn is_named_as_trace(file: &Path) -> bool {
+pub(super) fn is_named_as_trace(file: &Path) -> bool {
     const ENDS: [&str; 8] = ["json", "gz", "pickle", "pkl", "pt", "sqlite", "db", "pb"];
     file.extension().is_some_and(|end| ENDS.iter().any(|known| end.eq_ignore_ascii_case(known)))
 }
@@ -298,7 +298,7 @@ fn newest_profile(directory: &Path) -> Option<PathBuf> {
 }
 
 /// The files of a directory, by name.
-fn files_of(directory: &Path) -> Result<Vec<PathBuf>, TraceError> {
+pub(super) fn files_of(directory: &Path) -> Result<Vec<PathBuf>, TraceError> {
     let mut files = Vec::new();
     for entry in fs::read_dir(directory).map_err(TraceError::io("list", directory))?.take(MOST_FILES) {
         let file = entry.map_err(TraceError::io("list", directory))?.path();

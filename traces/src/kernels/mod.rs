@@ -3,6 +3,7 @@
 //! A name is taken apart ([`name`]), its words are looked up in the rules of `catalogue.txt` ([`rules`]), and what names of
 //! matrix products say besides is read from it ([`features`]). Each name is looked up once, where it comes in.
 
+mod asked_communication;
 mod features;
 mod name;
 mod rules;
@@ -10,7 +11,10 @@ mod words;
 
 use serde::Serialize;
 
-pub use self::features::{GemmFeatures, Transposes};
+pub use self::{
+    asked_communication::{AskedCommunication, Carrier},
+    features::{GemmFeatures, Transposes},
+};
 use self::{
     name::{KernelName, NameWords},
     rules::RULES,

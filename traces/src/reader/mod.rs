@@ -124,6 +124,11 @@ impl Run {
         Ok(Run { path, info, ranks, helpers: Vec::new(), passed_over })
     }
 
+    /// The first folders in a directory, by name, that hold what other tools recorded.
+    pub fn folders_with_traces(directory: &Path, most: usize) -> Vec<PathBuf> {
+        import::folders_with_traces(directory, most)
+    }
+
     /// The newest run under a directory, by the time it began.
     pub fn newest_under(directory: &Path) -> Option<PathBuf> {
         Run::all_under(directory).into_iter().next().map(|(path, _)| path)

@@ -48,6 +48,10 @@ fn other_files_are_named_for_what_they_are() {
         (b"null\n", "JSON, but one value and no object with traceEvents"),
         (b"PK\x03\x04\x14\x00\x00\x00", "a zip archive, such as a PyTorch checkpoint"),
         (b"{\"a\": 1}", "JSON without traceEvents"),
+        (
+            b"{\"schema\": \"1.0.1\", \"pid\": 7, \"nodes\": []}",
+            "a PyTorch execution trace, which has no times; record the program with torch.profiler, and use what that exports",
+        ),
         (b"[{\"ph\": \"X\"}]", "a JSON array, and no list of events of PyTorch's profiler"),
         (b"{\"otherData\": {}, \"traceEvents\": []}", "a Chrome trace of another tool"),
         (b"\x00\x01\x02\x03", "binary data of a kind that stepscope does not know"),
@@ -154,6 +158,62 @@ fn ranks_are_those_that_traces_say_they_are() {
     let error = Run::of_source(directory.path()).unwrap_err();
     assert!(matches!(&error, TraceError::Import(ImportError::SameRank { rank: Rank(5), .. })), "{error}");
     assert!(error.to_string().contains("a.json") && error.to_string().contains("d.json"));
+}
+
+/// One process that was profiled twice is not two ranks; processes of several containers are, though their numbers are the same.
+#[test]
+fn recordings_of_one_process_are_told_apart() {
+    let trace = |pid: u32, start: u64, fields: &str| {
+        let operator = format!(
+            r#"{{"ph": "X", "cat": "cpu_op", "name": "a", "pid": {pid}, "tid": {pid}, "ts": {start}, "dur": 100}}"#
+        );
+        trace_of(&operator).replacen('{', &format!("{{{fields}"), 1)
+    };
+    let host = |name: &str| format!("\"host_name\": \"{name}\", ");
+    let rank = |rank: u32| format!("\"distributedInfo\": {{\"rank\": {rank}, \"world_size\": 2}}, ");
+    let first = trace(5, 0, "");
+    for (names, one, other, who) in [
+        (["a.json", "b.json"], &first, trace(5, 200, ""), Some("process 5")),
+        (["a.json", "b.json"], &first, trace(5, 50, ""), None),
+        (["a.json", "b.json"], &first, trace(6, 200, ""), None),
+        (["a.json", "b.json"], &trace(5, 0, &host("x")), trace(5, 200, &host("y")), None),
+        (["a.json", "b.json"], &trace(5, 0, &host("x")), trace(5, 200, &host("x")), Some("process 5")),
+        (["a.json", "b.json"], &trace(5, 0, &rank(0)), trace(5, 200, &rank(1)), None),
+        (["a.json", "b.json"], &trace(5, 0, &rank(0)), trace(5, 200, ""), Some("process 5")),
+        (["rank0.json", "rank1.json"], &first, trace(5, 200, ""), None),
+        (["w.1.pt.trace.json", "w.2.pt.trace.json"], &first, trace(6, 200, ""), Some("w")),
+        (["v.1.pt.trace.json", "w.2.pt.trace.json"], &first, trace(6, 200, ""), None),
+        (["x_5.1.pt.trace.json", "y_5.2.pt.trace.json"], &first, trace(5, 200, ""), None),
+    ] {
+        let directory = tempfile::tempdir().unwrap();
+        let [one_path, other_path] = names.map(|name| directory.path().join(name));
+        fs::write(&one_path, one).unwrap();
+        fs::write(&other_path, &other).unwrap();
+        let error = Run::of_source(directory.path()).err().map(|error| error.to_string());
+        let expected = who.map(|who| {
+            let [one, other] = [&one_path, &other_path].map(|path| path.display());
+            format!("{one} and {other} are both from {who}, at different times; only one can be used")
+        });
+        assert_eq!(error, expected, "{names:?} {one} {other}");
+    }
+}
+
+#[test]
+fn folders_that_hold_traces_are_found() {
+    let directory = tempfile::tempdir().unwrap();
+    let here = directory.path();
+    for (folder, file, text) in [
+        ("b", "trace.json", trace_of(KERNEL)),
+        ("a", "trace.json", trace_of(KERNEL)),
+        ("c", "settings.json", "{\"a\": 1}".into()),
+        ("d", "trace.txt", trace_of(KERNEL)),
+    ] {
+        fs::create_dir(here.join(folder)).unwrap();
+        fs::write(here.join(folder).join(file), text).unwrap();
+    }
+    assert_eq!(Run::folders_with_traces(here, 9), [here.join("a"), here.join("b")]);
+    assert_eq!(Run::folders_with_traces(here, 1), [here.join("a")]);
+    assert_eq!(Run::folders_with_traces(&here.join("a"), 9), [""; 0].map(std::path::PathBuf::from));
 }
 
 #[test]

@@ -290,8 +290,9 @@ proptest! {
                 let (mut count, mut busy, mut exposed) = (0, 0, 0);
                 let (mut own, mut waiting) = (None, None);
                 for number in [None, Some(0), Some(1), Some(2), Some(3)] {
+                    // A number is one in a group.
                     let of = |rank| of_rank(rank).filter(|span| chosen(&span)).filter(move |span| {
-                        span.sequence.map(|sequence| sequence.0) == number
+                        span.group.and(span.sequence).map(|sequence| sequence.0) == number
                     });
                     let counts = [0, 1, 2].map(|rank| of(rank).count());
                     let most = counts.into_iter().max().unwrap();

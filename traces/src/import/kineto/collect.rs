@@ -12,10 +12,10 @@ use serde_json::value::RawValue;
 
 use super::{
     super::profile::{
-        Activity, AskedMessage, Call, FunctionCall, Given, MemoryChange, OperatorCall, OptionalNumber, Profile,
-        TrainingContext,
+        Activity, AskedCollective, AskedMessage, Call, FunctionCall, Given, MemoryChange, OperatorCall, OptionalNumber,
+        Profile, TrainingContext,
     },
-    collective::{message_bytes, operation},
+    collective::{given_bytes, message_bytes, operation},
     document::Visit,
     event::{Arguments, Event, Meaning, TraceEventType},
     header::Header,
@@ -27,7 +27,7 @@ use super::{
 use crate::{
     driver_call::DriverCall,
     ids::{Correlation, Group, NameId, Nanos, Rank, Sequence, Stream},
-    kernels::KernelKind,
+    kernels::{AskedCommunication, Carrier, KernelKind},
     operators::Shapes,
     tables::Span,
     vocabulary::SpanKind,
@@ -147,7 +147,10 @@ impl Collected {
                     self.profile.call(Call { correlation, start, duration, thread: None, name });
                 }
             }
-            Meaning::Annotation => self.annotation(TrainingContext::named(&event.name), event, start, duration),
+            Meaning::Annotation => {
+                self.collective(event, start, duration);
+                self.annotation(TrainingContext::named(&event.name), event, start, duration);
+            }
             Meaning::Operator => match TrainingContext::of_framework(&event.name) {
                 Some(place) => self.annotation(place, event, start, duration),
                 None => self.operator(event, start, duration),
@@ -166,7 +169,18 @@ impl Collected {
         self.profile.annotation(event.thread(), start, duration, place, &event.name);
     }
 
+    /// Takes a range in which communication of a device is asked for, if it is one.
+    fn collective(&mut self, event: &Event<'_>, start: Nanos, duration: Nanos) {
+        let asked = AskedCommunication::named(&event.name).filter(|asked| asked.carrier != Carrier::Host);
+        if let Some(AskedCommunication { operation: kind, .. }) = asked {
+            let bytes = given_bytes(kind, event.arguments());
+            self.profile.collective(AskedCollective { thread: event.thread(), start, duration, kind, bytes });
+        }
+    }
+
     fn operator(&mut self, event: &Event<'_>, start: Nanos, duration: Nanos) {
+        // In traces of 2021 ranges are operators.
+        self.collective(event, start, duration);
         let called = &mut self.profile.called;
         let name = called.operator(&event.name);
         let of_text = || OperatorArguments::of(event.whole_arguments.unwrap_or_default(), &mut self.operator_layout);

@@ -2,9 +2,9 @@
 
 use super::{
     event::Arguments,
-    value::{number, text},
+    value::{TraceValue, number, text},
 };
-use crate::{kernels::communication_named, vocabulary::SpanKind};
+use crate::{kernels::communication_named, operators::Shapes, vocabulary::SpanKind};
 
 /// Which operation something does. Its arguments know better than its name, unless they say nothing.
 pub(super) fn operation(name: &str, arguments: &Arguments<'_>) -> SpanKind {
@@ -16,6 +16,15 @@ pub(super) fn operation(name: &str, arguments: &Arguments<'_>) -> SpanKind {
 pub(super) fn message_bytes(arguments: &Arguments<'_>) -> Option<u64> {
     let elements = number::<u64>(arguments.elements_in()).max(number(arguments.elements_out()))?;
     elements.checked_mul(element_bytes(&text(arguments.element_type())?)?)
+}
+
+/// The same of a range in which communication is asked for, which says what the rank puts in. Of what is gathered that is
+/// its part alone.
+pub(super) fn given_bytes(kind: SpanKind, arguments: &Arguments<'_>) -> Option<u64> {
+    let [dimensions, types] = [arguments.dimensions()?, arguments.types()?].map(TraceValue::written);
+    let given = Shapes::of_profiler(&dimensions, Some(&types)).filter(|_| kind != SpanKind::AllGather)?;
+    let bytes = given.tensors().try_fold(0_u64, |sum, tensor| sum.checked_add(tensor.bytes()?))?;
+    (bytes > 0).then_some(bytes)
 }
 
 /// The size of a number, by PyTorch's name for its type.
@@ -47,5 +56,16 @@ mod tests {
         assert_eq!(operation("ncclDevKernel_SendRecv", &coalesced), SpanKind::Communication);
         assert_eq!(message_bytes(&coalesced), None);
         assert_eq!(message_bytes(&arguments(r#"{"In msg nelems": 18446744073709551615, "dtype": "Long"}"#)), None);
+    }
+
+    #[test]
+    fn what_is_given_says_how_much() {
+        let asked = r#"{"Input Dims": [[6, 10], [4]], "Input type": ["float", "long int"]}"#;
+        let given = |kind, text| given_bytes(kind, &Arguments::of(text).unwrap());
+        assert_eq!(given(SpanKind::AllToAll, asked), Some(6 * 10 * 4 + 4 * 8));
+        assert_eq!(given(SpanKind::AllGather, asked), None, "it is the part of one rank");
+        assert_eq!(given(SpanKind::AllReduce, r#"{"Input Dims": [[6]], "Input type": ["strange"]}"#), None);
+        assert_eq!(given(SpanKind::AllReduce, r#"{"Input Dims": [], "Input type": []}"#), None);
+        assert_eq!(given(SpanKind::AllReduce, "{}"), None);
     }
 }

@@ -129,6 +129,12 @@ impl<'a> Event<'a> {
         self.category.is_some_and(|category| !matches!(category, Category::Overhead | Category::Other))
     }
 
+    /// Whether a process of the host did it: the process of what a device did is the device.
+    pub(super) fn is_of_host(&self) -> bool {
+        let of_host = [Category::Operator, Category::Annotation, Category::Launch, Category::Function];
+        self.category.is_some_and(|category| of_host.contains(&category))
+    }
+
     /// Whether its arguments are kept whole.
     pub(super) fn keeps_arguments(&self) -> bool {
         self.is_operator() || matches!(self.mark, Some(TraceEventType::Begin | TraceEventType::End))

@@ -21,6 +21,8 @@ pub(crate) struct Header {
     pub(super) devices: Vec<DeviceProperties>,
     /// Its place in a job, if it is part of one.
     pub(super) distributed: Option<DistributedInfo>,
+    /// What its machine calls itself.
+    pub(super) host: Option<String>,
     /// Versions, and what else is said in a word.
     pub(super) notes: Vec<(&'static str, String)>,
     /// Whether any field is one that Kineto writes.
@@ -83,6 +85,7 @@ impl Header {
             "baseTimeNanoseconds" => self.base_ns = whole_number(value.get()).unwrap_or(0),
             "deviceProperties" => self.devices = read(value).unwrap_or_default(),
             "distributedInfo" => self.distributed = read(value),
+            "host_name" => self.host = read(value),
             "schemaVersion" => self.note("schema", value),
             "cuda_runtime_version" => self.note("cuda_runtime", value),
             "cuda_driver_version" => self.note("cuda_driver", value),
@@ -120,9 +123,12 @@ impl Header {
         let named = id.and_then(|id| self.devices.iter().find(|device| device.id == id));
         let found = named.or_else(|| Some(first).filter(|_| self.devices.iter().all(alike)))?;
         let known = stepscope_plan::Device::named(&found.name).ok();
+        let memory_bytes = found.memory_bytes.filter(|bytes| *bytes > 0);
+        // Some drivers leave the name empty.
+        let name = Some(found.name.trim()).filter(|name| !name.is_empty());
         Some(Device {
-            name: found.name.clone(),
-            memory_bytes: found.memory_bytes.filter(|bytes| *bytes > 0),
+            name: name.or(memory_bytes.map(|_| "unknown"))?.to_owned(),
+            memory_bytes,
             // The trace does not say what it computed in; models are trained in bf16.
             peak_flops: known.map(|device| device.peaks.bf16),
         })
@@ -193,6 +199,16 @@ mod tests {
         assert_eq!((header.device(None), header.device(Some(2))), (None, None));
         let device = header.device(Some(1)).unwrap();
         assert_eq!((device.name.as_str(), device.memory_bytes, device.peak_flops), ("Some GPU", None, None));
+    }
+
+    #[test]
+    fn a_device_without_a_name_is_told_by_its_memory_alone() {
+        let device = |memory: u64| {
+            let properties = format!(r#"[{{"id": 0, "name": " ", "totalGlobalMem": {memory}}}]"#);
+            header(&[("deviceProperties", &properties)]).device(Some(0))
+        };
+        assert_eq!(device(0), None);
+        assert_eq!(device(7).map(|device| (device.name, device.memory_bytes)), Some(("unknown".into(), Some(7))));
     }
 
     #[test]

@@ -13,7 +13,9 @@ mod document;
 mod event;
 mod header;
 mod layout;
+mod one_process;
 mod open;
+mod opening;
 mod operator_arguments;
 mod pairs;
 mod plain;
@@ -23,5 +25,6 @@ mod tail;
 mod trace;
 mod value;
 
-pub(crate) use open::{Opening, look_at, run_of};
+pub(crate) use open::{look_at, run_of};
+pub(crate) use opening::Opening;
 pub(crate) use trace::KinetoTrace;

@@ -7,8 +7,10 @@ use std::{
 };
 
 use super::{
-    super::{imported::LONGEST_APART, rank_name::rank_in_name},
+    super::imported::LONGEST_APART,
     header::{Header, ProcessGroup},
+    one_process::refuse_those_of_one_process,
+    opening::{Opening, process, said_rank},
     trace::{KinetoTrace, Opened},
 };
 use crate::{
@@ -19,9 +21,6 @@ use crate::{
     rank_info::RankInfo,
     run_info::{GroupInfo, RunInfo, RunSource},
 };
-
-/// A trace that was opened, and what it says of itself.
-pub(crate) type Opening = (PathBuf, Box<KinetoTrace>, Box<Header>);
 
 /// Looks at the beginning of a file, which stays open if it is to be kept; an error where it is no trace.
 pub(crate) fn look_at(path: &Path, file: File, keep: bool) -> Result<Opening, TraceError> {
@@ -38,6 +37,7 @@ type TracedRank = (PathBuf, RankInfo, Box<KinetoTrace>);
 pub(crate) fn run_of(name: String, traces: Vec<Opening>) -> Result<(RunInfo, Vec<TracedRank>), TraceError> {
     of_one_job(&traces)?;
     let ranks = ranks_of(&traces)?;
+    refuse_those_of_one_process(&traces)?;
     let groups = Groups::of(traces.iter().map(|(_, _, header)| header.as_ref()));
     let info = run_info(name, &traces, &groups);
     let mut traced = Vec::new();
@@ -77,21 +77,17 @@ fn of_one_job(traces: &[Opening]) -> Result<(), TraceError> {
     }
 }
 
-/// The rank of each trace: as it says, else as its file is called, else the lowest that no other has.
+/// The rank of each trace: the one that is said, else the lowest that no other has.
 fn ranks_of(traces: &[Opening]) -> Result<Vec<Rank>, TraceError> {
-    let said = |(path, _, header): &Opening| {
-        let of_header = header.distributed.as_ref().and_then(|distributed| distributed.rank);
-        of_header.or_else(|| rank_in_name(path))
-    };
     let mut taken: BTreeMap<Rank, &Path> = BTreeMap::new();
     for trace in traces {
-        let Some(rank) = said(trace) else { continue };
+        let Some(rank) = said_rank(trace) else { continue };
         if let Some(one) = taken.insert(rank, &trace.0) {
             return Err(ImportError::SameRank { rank, one: one.to_owned(), other: trace.0.clone() }.into());
         }
     }
     let mut free = (0..).map(Rank).filter(|rank| !taken.contains_key(rank));
-    Ok(traces.iter().filter_map(|trace| said(trace).or_else(|| free.next())).collect())
+    Ok(traces.iter().filter_map(|trace| said_rank(trace).or_else(|| free.next())).collect())
 }
 
 /// The groups of a job, each with a number.
@@ -140,7 +136,7 @@ fn run_info(name: String, traces: &[Opening], groups: &Groups) -> RunInfo {
     configuration.extend(nccl.map(|nccl| ("nccl".into(), nccl.into())));
     let first = traces.iter().map(|(_, trace, _)| trace.first.0).min().unwrap_or(0);
     RunInfo {
-        host: traces.first().and_then(|(path, ..)| host_and_pid(path)).map_or("unknown".into(), |(host, _)| host),
+        host: traces.first().map_or("unknown".into(), |(path, _, header)| process(path, header).0),
         world_size,
         groups: groups.described(world_size),
         configuration,
@@ -148,17 +144,8 @@ fn run_info(name: String, traces: &[Opening], groups: &Groups) -> RunInfo {
     }
 }
 
-/// The host and the process that PyTorch's handler puts into the name of a file: `HOST_PID.TIME.pt.trace.json`.
-fn host_and_pid(path: &Path) -> Option<(String, u32)> {
-    let name = path.file_name()?.to_str()?;
-    let name = name.strip_suffix(".gz").unwrap_or(name).strip_suffix(".pt.trace.json")?;
-    let (worker, time) = name.rsplit_once('.')?;
-    let (host, pid) = worker.rsplit_once('_')?;
-    time.parse::<u64>().ok().and_then(|_| Some((host.to_owned(), pid.parse().ok()?)))
-}
-
 fn rank_info(rank: Rank, path: &Path, trace: &KinetoTrace, header: &Header) -> RankInfo {
-    let (host, pid) = host_and_pid(path).unwrap_or(("unknown".into(), 0));
+    let (host, pid) = process(path, header);
     let collector = CollectorNotes {
         source: Some(CollectorSource::Kineto),
         file: Some(path.file_name().map_or_else(String::new, |name| name.to_string_lossy().into_owned())),
@@ -175,18 +162,4 @@ fn rank_info(rank: Rank, path: &Path, trace: &KinetoTrace, header: &Header) -> R
         snapshots: vec![ClockSnapshot { rank_ns: trace.first, wall_ns: trace.first }],
     };
     RankInfo { host, pid, device: header.device(None), collector, ..RankInfo::elsewhere(rank, clock) }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn hosts_in_the_names_of_files() {
-        let named = |name: &str| host_and_pid(Path::new(name));
-        let found = Some(("node_1.example.org".to_owned(), 4711));
-        assert_eq!(named("node_1.example.org_4711.1700000000000.pt.trace.json.gz"), found);
-        assert_eq!(named("rank0.json.gz"), None);
-        assert_eq!(named("node.pt.trace.json"), None);
-    }
 }

@@ -28,6 +28,7 @@ use super::{
     header::Header,
     shared::{self, PieceTexts},
     tail,
+    value::{TraceValue, number},
 };
 use stepscope_plan::text;
 
@@ -46,6 +47,8 @@ use crate::{
 const LONGEST_HEAD: u64 = 8 << 20;
 /// How many events are looked at to see whose they are, and when it began.
 const MOST_HEAD_EVENTS: u32 = 1 << 16;
+/// Among how many of them one is looked for that says the process. Those of the host come first.
+const MOST_EVENTS_TO_PROCESS: u32 = 256;
 
 /// What a file is.
 pub(super) enum Opened {
@@ -67,6 +70,8 @@ pub(crate) struct KinetoTrace {
     pub(super) rank: Option<Rank>,
     /// When its first event was, in the time of day.
     pub(super) first: Nanos,
+    /// The number of the process that was profiled.
+    pub(super) process: Option<u64>,
 }
 
 impl KinetoTrace {
@@ -76,7 +81,7 @@ impl KinetoTrace {
         let (bytes, _) = unpacked::open(file.clone()).map_err(TraceError::io("read", path))?;
         let mut head = Head::default();
         let walked = walk(Chunks(bytes.take(LONGEST_HEAD)), &mut head);
-        let Head { mut header, first, is_kineto, .. } = head;
+        let Head { mut header, first, process, is_kineto, .. } = head;
         if walked.instead.is_none() && !walked.is_list {
             tail::take_fields(&file, &mut header).map_err(TraceError::io("read", path))?;
         }
@@ -90,6 +95,7 @@ impl KinetoTrace {
             groups: HashMap::new(),
             rank: None,
             first,
+            process,
         };
         Ok(Opened::Trace(Box::new(trace), Box::new(header)))
     }
@@ -116,16 +122,28 @@ impl KinetoTrace {
         self.assembled(info, shown, |profile| assemble_in_pieces(profile, window, spans))
     }
 
+    /// From the first to the last moment of all that it has, in its own time. For this, all of it is gone through.
+    pub(super) fn extent(&self) -> Result<Option<(Nanos, Nanos)>, TraceError> {
+        let (bytes, _) = unpacked::open(self.file()?).map_err(TraceError::io("read", &self.path))?;
+        let mut extent = Extent::default();
+        walk(Chunks(bytes), &mut extent);
+        Ok(extent.0)
+    }
+
+    fn file(&self) -> Result<Arc<File>, TraceError> {
+        match &self.file {
+            Some(file) => Ok(file.clone()),
+            None => Ok(open_regular(&self.path).map_err(TraceError::io("open", &self.path))?.into()),
+        }
+    }
+
     fn assembled(
         &self,
         mut info: RankInfo,
         shown: &Arc<AtomicU64>,
         assemble: impl FnOnce(Profile) -> RankData,
     ) -> Result<ImportedRank, TraceError> {
-        let file = match &self.file {
-            Some(file) => file.clone(),
-            None => open_regular(&self.path).map_err(TraceError::io("open", &self.path))?.into(),
-        };
+        let file = self.file()?;
         let length = file.metadata().map_err(TraceError::io("look at", &self.path))?.len();
         let (mut collected, walked, left) =
             self.collect(file, length, shown).map_err(TraceError::io("read", &self.path))?;
@@ -235,7 +253,7 @@ fn what_else(file: &File, walked: &Walked, header: &Header, has_its_events: bool
         None => "a Chrome trace of another tool",
         Some(Instead::Nothing) if walked.cut.is_some() => "a gzip file that cannot be decompressed",
         Some(Instead::Nothing) => "empty",
-        Some(Instead::Object) => "JSON without traceEvents",
+        Some(Instead::Object) => recognize::kind_of_object(&recognize::head_of(file)),
         Some(Instead::Bytes) => recognize::kind_of(&recognize::head_of(file)),
     };
     Some(what)
@@ -246,6 +264,7 @@ fn what_else(file: &File, walked: &Walked, header: &Header, has_its_events: bool
 struct Head {
     header: Header,
     first: Option<Nanos>,
+    process: Option<u64>,
     is_kineto: bool,
     events: u32,
 }
@@ -262,9 +281,34 @@ impl Visit for Head {
     fn event(&mut self, event: &Event<'_>) -> ControlFlow<()> {
         self.first = self.first.or(event.time);
         self.is_kineto |= event.is_of_kineto();
+        let process = || number(event.process.map(TraceValue::of).filter(|_| event.is_of_host()));
+        self.process = self.process.or_else(process);
         self.events += 1;
-        let is_known = self.first.is_some() && (self.header.is_kineto || self.is_kineto);
+        let is_known = self.first.is_some()
+            && (self.header.is_kineto || self.is_kineto)
+            && (self.process.is_some() || self.events >= MOST_EVENTS_TO_PROCESS);
         if is_known || self.events >= MOST_HEAD_EVENTS { ControlFlow::Break(()) } else { ControlFlow::Continue(()) }
+    }
+}
+
+/// From when to when there were events.
+#[derive(Default)]
+struct Extent(Option<(Nanos, Nanos)>);
+
+impl Visit for Extent {
+    fn field(&mut self, _key: &str, _value: &RawValue) {}
+
+    fn begin(&mut self) -> ControlFlow<()> {
+        ControlFlow::Continue(())
+    }
+
+    fn event(&mut self, event: &Event<'_>) -> ControlFlow<()> {
+        let duration = event.duration.unwrap_or_default();
+        if let Some(start) = event.time.filter(|start| event.is_of_kineto() && start.has_end(duration)) {
+            let (first, last) = self.0.unwrap_or((start, start));
+            self.0 = Some((first.min(start), last.max(start + duration)));
+        }
+        ControlFlow::Continue(())
     }
 }
 

@@ -6,7 +6,7 @@ use hashbrown::HashMap;
 
 use super::{
     annotation::TrainingContext,
-    host_operators,
+    asked_collectives, host_operators,
     memory::memory_events,
     messages::carry,
     ordered::{SpanOrder, SpanSources},
@@ -102,6 +102,7 @@ fn assemble_spans(
             launchers.attribute(&mut rows.activities, &call_of, &rows.operators, &called, &mut names);
             let operators = host_operators::ranges(&launchers, &rows.operators, &called, &mut names, &places);
             carry(&mut rows.activities, &rows.calls, rows.messages);
+            asked_collectives::tell(&mut rows.activities, &rows.calls, rows.collectives);
             move_apart(&mut rows.activities);
             number_collectives(&mut rows.activities);
             operators
@@ -200,18 +201,25 @@ pub(crate) fn main_device(activities: &[Activity]) -> Option<u32> {
 /// Numbers the collectives of each group that the trace has not numbered, by step and then in order: ranks of a group do
 /// the same ones in the same order, and a step is the same one for all. Without steps ranks may have begun anywhere.
 /// Sends and receives have other numbers, which [`carry`] gives them.
+///
+/// Where nothing names a group, all are numbered so: the ranks together may tell that they are of one. There, steps are not
+/// needed.
 fn number_collectives(activities: &mut [Activity]) {
+    let names_groups = activities.iter().any(|activity| activity.span.group.is_some());
     let is_numbered = |span: &Span| {
         let is_message = matches!(span.kind, SpanKind::Send | SpanKind::Receive | SpanKind::Communication);
-        span.sequence.is_none() && span.kind.is_communication() && !is_message
+        let is_told_apart = span.group.is_some() || !names_groups;
+        span.sequence.is_none() && span.kind.is_communication() && !is_message && is_told_apart
     };
     let spans = activities.iter_mut().map(|activity| &mut activity.span);
     let mut spans: Vec<&mut Span> = spans.filter(|span| is_numbered(span)).collect();
     spans.sort_by_key(|span| span.start_ns);
-    let mut counts: HashMap<(Group, Step), u64> = HashMap::new();
+    let mut counts: HashMap<(Option<Group>, Step), u64> = HashMap::new();
+    let has_steps = spans.iter().any(|span| span.step.is_some());
+    let the_only_step = Some(Step(0)).filter(|_| !names_groups && !has_steps);
     for span in spans {
-        let (Some(group), Some(step)) = (span.group, span.step) else { continue };
-        let count = counts.entry((group, step)).or_default();
+        let Some(step) = span.step.or(the_only_step) else { continue };
+        let count = counts.entry((span.group, step)).or_default();
         span.sequence = u64::try_from(step.0).ok().map(|step| Sequence(step << 32 | *count));
         *count += 1;
     }

@@ -4,6 +4,7 @@
 //! who launched it, and makes the rank's tables.
 
 mod annotation;
+mod asked_collectives;
 mod assemble;
 mod emitted;
 mod host_operators;
@@ -26,5 +27,5 @@ pub(crate) use memory::MemoryChange;
 pub(crate) use named_ranges::{NamedRange, NamedRanges};
 pub(crate) use names::NameBook;
 pub(crate) use operator::{FunctionCall, Given, OperatorCall, OptionalNumber, ShapeId};
-pub(crate) use rows::{Activity, AskedMessage, Call, Profile, Rows};
+pub(crate) use rows::{Activity, AskedCollective, AskedMessage, Call, Profile, Rows};
 pub(crate) use shared::{Part, ReaderIds};

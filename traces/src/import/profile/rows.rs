@@ -41,6 +41,8 @@ pub(crate) struct Rows {
     pub(crate) memory: Vec<MemoryChange>,
     /// Sends and receives that the program asked for.
     pub(crate) messages: Vec<AskedMessage>,
+    /// Collectives that the program asked for.
+    pub(crate) collectives: Vec<AskedCollective>,
     /// The threads on which autograd works.
     pub(crate) autograd: HashSet<u32>,
     /// Events that do not say when they were, or say that they were at no time.
@@ -78,6 +80,17 @@ pub(crate) struct AskedMessage {
     pub(crate) bytes: Option<u64>,
     /// From whom and to whom, by their places in the group.
     pub(crate) ends: Option<(u16, u16)>,
+}
+
+/// A range in which a thread asks for communication.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct AskedCollective {
+    pub(crate) thread: Option<u32>,
+    pub(crate) start: Nanos,
+    pub(crate) duration: Nanos,
+    pub(crate) kind: SpanKind,
+    /// The bytes of the message, if they are known.
+    pub(crate) bytes: Option<u64>,
 }
 
 impl Profile {
@@ -124,6 +137,11 @@ impl Profile {
     pub(crate) fn message(&mut self, message: AskedMessage) {
         keep(&mut self.rows.messages, message, &mut self.rows.dropped);
     }
+
+    /// Keeps a range in which communication is asked for.
+    pub(crate) fn collective(&mut self, collective: AskedCollective) {
+        keep(&mut self.rows.collectives, collective, &mut self.rows.dropped);
+    }
 }
 
 impl Rows {
@@ -150,6 +168,7 @@ impl Rows {
             });
             self.memory.retain_mut(|change| moved(&mut change.time, Nanos(0)));
             self.messages.retain_mut(|message| moved(&mut message.start, Nanos(0)));
+            self.collectives.retain_mut(|collective| moved(&mut collective.start, collective.duration));
         });
         self.timeless += (before - self.count()) as u64;
     }
@@ -164,6 +183,7 @@ impl Rows {
             functions: take_rows(&mut self.functions),
             memory: take_rows(&mut self.memory),
             messages: take_rows(&mut self.messages),
+            collectives: take_rows(&mut self.collectives),
             autograd: mem::take(&mut self.autograd),
             timeless: mem::take(&mut self.timeless),
             dropped: mem::take(&mut self.dropped),
@@ -172,7 +192,7 @@ impl Rows {
 
     fn count(&self) -> usize {
         let host = self.calls.len() + self.annotations.len() + self.operators.len() + self.functions.len();
-        self.activities.len() + host + self.memory.len() + self.messages.len()
+        self.activities.len() + host + self.memory.len() + self.messages.len() + self.collectives.len()
     }
 }
 

@@ -60,6 +60,7 @@ impl Rows {
         keep_all(&mut self.functions, other.functions, dropped);
         keep_all(&mut self.memory, other.memory, dropped);
         keep_all(&mut self.messages, other.messages, dropped);
+        keep_all(&mut self.collectives, other.collectives, dropped);
         self.autograd.extend(other.autograd);
         self.timeless += other.timeless;
         self.dropped += other.dropped;
