@@ -178,7 +178,7 @@ fn import_hint(error: &ImportError) -> Option<String> {
             Some(format!("nsys export --type sqlite -o {} {path}", database.display()))
         }
         ImportError::SameRank { .. } => Some("name one file per rank".into()),
-        ImportError::SameProcess { .. } => Some("name one of them".into()),
+        ImportError::SameProcess { .. } | ImportError::SameRecording { .. } => Some("name one of them".into()),
         ImportError::OtherJob { .. } => Some("name one of them, or the files of one job".into()),
         ImportError::WhoseMemory { .. } => Some("put the rank into its file name, as in rank0.pickle".into()),
         ImportError::Snapshot(SnapshotError::Pickle { source: PickleError::WantsToRun { .. }, .. }) => {

@@ -11,6 +11,8 @@ pub enum DriverCall {
     Waits,
     /// It takes or gives back memory of the device, or memory that the device can reach.
     Allocates,
+    /// It loads code.
+    Loads,
     /// It is there because somebody records.
     Records,
 }
@@ -33,10 +35,14 @@ impl DriverCall {
         if copies.contains(&call) {
             return Some(DriverCall::Waits);
         }
+        if ["ModuleLoad", "LibraryLoad"].iter().any(|loads| call.starts_with(loads)) {
+            return Some(DriverCall::Loads);
+        }
         let takes = ["Malloc", "Free", "MemAlloc", "MemFree", "HostAlloc", "FreeHost", "MallocHost", "HostRegister"];
+        let managed = ["MallocManaged", "MemAllocManaged", "ExtMallocWithFlags"];
         let virtual_memory = ["MemCreate", "MemMap", "MemUnmap", "MemRelease", "MemSetAccess", "MemAddressReserve"];
         let host = ["MemHostAlloc", "MemAllocHost", "MemFreeHost", "MemHostRegister", "HostMalloc", "HostFree"];
-        let all = takes.iter().chain(&virtual_memory).chain(&host);
+        let all = takes.iter().chain(&managed).chain(&virtual_memory).chain(&host);
         all.into_iter().any(|taking| *taking == call).then_some(DriverCall::Allocates)
     }
 }
@@ -59,6 +65,9 @@ mod tests {
             ("hipMemcpyWithStream", Some(DriverCall::Waits)),
             ("cudaMemcpyAsync", None),
             ("cudaMalloc", Some(DriverCall::Allocates)),
+            ("cudaMallocManaged", Some(DriverCall::Allocates)),
+            ("cuLibraryLoadData", Some(DriverCall::Loads)),
+            ("hipModuleLoadData", Some(DriverCall::Loads)),
             ("cudaMalloc_v3020", Some(DriverCall::Allocates)),
             ("cuMemAlloc_v2", Some(DriverCall::Allocates)),
             ("cuMemMap", Some(DriverCall::Allocates)),

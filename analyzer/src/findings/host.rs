@@ -110,7 +110,7 @@ impl Check for HostBound {
         let all = idle(analysis, &reasons);
         let is_known = 2 * idle(analysis, &[IdleReason::Launches]) > all;
         let (why, known) = match is_known {
-            true => (": the host launches too slowly", "what runs next was launched after everything else was over"),
+            true => (": the host launches too slowly", "something was launched in it, after everything else was over"),
             false => ("", "what the host did meanwhile was not recorded"),
         };
         (kernels > 0).then(|| Found {

@@ -3,7 +3,7 @@
 use hashbrown::HashMap;
 use stepscope_traces::{DriverCall, NameId, Names, Phase, SpanKind, Spans};
 
-use crate::rank::intervals::Intervals;
+use crate::rank::{idle_reasons::APART, intervals::Intervals};
 
 /// A call that launches something usually takes some microseconds. The first one of a kernel loads it, and others wait for
 /// threads that hold the driver.
@@ -31,7 +31,7 @@ pub(crate) struct HostCallReading {
 pub(crate) struct HostCalls {
     /// When calls began that launch something.
     pub(crate) launches: Vec<i64>,
-    /// Calls that launch something and take long.
+    /// Calls that launch something and take long, or load it.
     pub(crate) slow_launches: Intervals,
     /// When the host waited for the device.
     pub(crate) waits: Intervals,
@@ -60,6 +60,7 @@ impl HostCallReading {
                     match self.known.entry(name).or_insert_with(does) {
                         Some(DriverCall::Waits) => self.waits.push(span),
                         Some(DriverCall::Allocates) => self.allocations.push(span),
+                        Some(DriverCall::Loads) => self.slow_launches.push(span),
                         Some(DriverCall::Records) => self.recording.push(span),
                         None => self.take_launch(names.get(name).unwrap_or_default(), span),
                     }
@@ -70,12 +71,14 @@ impl HostCallReading {
     }
 
     fn take_launch(&mut self, name: &str, span: (i64, i64)) {
-        self.launches.push(span.0);
         let (took, is_copy) = (span.1 - span.0, name.contains("Memcpy"));
-        if is_copy && took >= LONG_COPY {
-            self.waits.push(span);
-        } else if !is_copy && took >= SLOW && !is_of_graphs(name) {
+        let is_slow = !is_copy && took >= SLOW && !is_of_graphs(name);
+        // What a slow one launches begins when it ends, and not before.
+        self.launches.push(if is_slow { span.1 - APART } else { span.0 });
+        if is_slow {
             self.slow_launches.push(span);
+        } else if is_copy && took >= LONG_COPY {
+            self.waits.push(span);
         }
     }
 
@@ -123,7 +126,7 @@ mod tests {
             reading.take(&names, &spans);
             let host = reading.finish();
             let span = vec![(0, microseconds * 1_000)];
-            assert_eq!(host.launches, [0]);
+            assert_eq!(host.launches.len(), 1);
             let all = [&host.waits, &host.slow_launches, &host.allocations, &host.recording];
             all.map(|times| times.iter().collect::<Vec<_>>() == span)
         };

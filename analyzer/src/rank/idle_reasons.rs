@@ -21,7 +21,7 @@ use crate::{
 /// So soon after it was held up the host may not be ahead of the device again, in nanoseconds.
 const CATCHING_UP: i64 = 300_000;
 /// Clocks of host and device may be so far apart. A shorter break does not tell that the device had nothing to do.
-const APART: i64 = 5_000;
+pub(crate) const APART: i64 = 5_000;
 
 /// A stretch of idle time and its reason.
 pub(crate) type IdleStretch = (i64, i64, IdleReason);
@@ -59,8 +59,8 @@ impl IdleReasons {
                 };
                 let stretch = (end, activity.start);
                 let rest = rest(host, stretch, copies_to_host);
-                // A host that waits for what was launched already delays nothing.
-                let said = if rest == IdleReason::Queue { &said[..said.len() - 1] } else { &said };
+                // A host that waits for what was launched already delays nothing, nor does one that waits for room in the queue.
+                let said = if rest == IdleReason::Queue { &said[..said.len() - 2] } else { &said };
                 behind = Behind::at(said, busy_from, end).or(behind.filter(|behind| behind.is_near(end)));
                 add(&mut stretches, stretch, said, rest, behind.as_mut());
             }
@@ -272,7 +272,7 @@ mod tests {
         assert_eq!(of(reasons(SpanKind::Kernel, "", &host, &[])), [Queue, Queue, Launches]);
         // The call that launched it took long, of which 5 were hidden: that much less it is ahead.
         let slow_launches = intervals(&[(5, 100)]);
-        let host = HostCalls { slow_launches, ..host };
+        let host = HostCalls { launches: launches(&[95, 150]), slow_launches, ..host };
         assert_eq!(of(reasons(SpanKind::Kernel, "", &host, &[])), [SlowLaunch, SlowLaunch, SlowLaunch, Launches]);
         // What the host waits for was launched before.
         let waits = intervals(&[(5, 104)]);

@@ -42,6 +42,14 @@ pub enum ImportError {
         /// The other one.
         other: PathBuf,
     },
+    /// Two traces are copies of one.
+    #[error("{one} and {other} are the same recording; only one can be used")]
+    SameRecording {
+        /// One of them.
+        one: PathBuf,
+        /// The other one.
+        other: PathBuf,
+    },
     /// Two traces are of different jobs.
     #[error("{one} and {other} are not from one job: {why}")]
     OtherJob {

@@ -112,10 +112,13 @@ fn traces_of_other_jobs_are_told_apart() {
     let directory = tempfile::tempdir().unwrap();
     let of = |rank: u32, world_size: u32, base: u64| {
         let head = format!("{{\"distributedInfo\": {{\"rank\": {rank}, \"world_size\": {world_size}}}, ");
+        let base = 1_700_000_000_000_000_000 + base;
         trace_of(KERNEL).replace("1000", &base.to_string()).replacen('{', &head, 1)
     };
+    let without_clock = of(1, 2, 0).replace("1700000000000000000", "1000");
     for (other, why) in [
         (of(1, 2, 1_000_000_000), None),
+        (without_clock, None),
         ("{\"distributedInfo\": {\"rank\": 1}, \"traceEvents\": []}".into(), None),
         (of(1, 4, 1_000_000_000), Some("one has 2 ranks, the other 4")),
         (of(1, 2, 4_000_000_000_000), Some("they begin more than an hour apart")),
@@ -196,6 +199,17 @@ fn recordings_of_one_process_are_told_apart() {
         });
         assert_eq!(error, expected, "{names:?} {one} {other}");
     }
+}
+
+#[test]
+fn copies_of_a_recording_are_told_apart() {
+    let directory = tempfile::tempdir().unwrap();
+    let operator = r#"{"ph": "X", "cat": "cpu_op", "name": "a", "pid": 5, "tid": 5, "ts": 1, "dur": 100}"#;
+    let [one, other] = ["a.json", "b.json"].map(|name| directory.path().join(name));
+    [&one, &other].into_iter().for_each(|path| fs::write(path, trace_of(operator)).unwrap());
+    let error = Run::of_source(directory.path()).err().unwrap().to_string();
+    let [one, other] = [one, other].map(|path| path.display().to_string());
+    assert_eq!(error, format!("{one} and {other} are the same recording; only one can be used"));
 }
 
 #[test]

@@ -62,6 +62,30 @@ fn a_rank_is_a_process_on_a_device() {
 }
 
 #[test]
+fn calls_that_hold_up_the_host_are_kept_where_they_are_of_one_rank() {
+    let export = Export::new();
+    export.kernel(10, 0, "void one<float>(int)", 100, 130);
+    for process in [10, 20] {
+        for call in ["cudaStreamSynchronize_v3020", "cudaMalloc_v3020", "cuLibraryLoadData", "cudaGetDevice_v3020"] {
+            export.call(process, process, call, 200, 300);
+        }
+    }
+    // Nobody knows which of its GPUs a call of the process 20 is for.
+    export.kernel(20, 0, "void first<float>(int)", 100, 130);
+    export.kernel(20, 1, "void second<float>(int)", 100, 130);
+    let calls = |rank: usize| {
+        let (data, loss) = export.rank(rank);
+        assert_eq!(loss, Loss::default());
+        let calls = data.spans.rows().filter(|span| span.kind == SpanKind::Launch);
+        let mut names: Vec<String> = calls.map(|call| name(&data, &call)).collect();
+        names.sort();
+        names
+    };
+    assert_eq!(calls(0), ["cuLibraryLoadData", "cudaLaunchKernel", "cudaMalloc", "cudaStreamSynchronize"]);
+    assert_eq!([1, 2].map(calls), [["cudaLaunchKernel"]; 2]);
+}
+
+#[test]
 fn activities_are_as_they_were_with_their_launches() {
     let export = Export::new();
     let launch = export.kernel_of_thread(10, 12, 0, "void gemm<float>(int)", 1_000, 1_500);
@@ -74,8 +98,10 @@ fn activities_are_as_they_were_with_their_launches() {
         "INSERT INTO CUPTI_ACTIVITY_KIND_MEMSET VALUES (2000, 2001, 0, 1, 7, NULL, ?1, 0, 64, 2)",
         [global(10, 0)],
     );
-    // It launches nothing, and is of no interest; so is one of another process with the same number.
-    export.call(10, 10, "cudaDeviceSynchronize_v3020", 2_100, 9_000);
+    // It launches nothing, and holds up the host.
+    let wait = export.call(10, 10, "cudaDeviceSynchronize_v3020", 2_100, 9_000);
+    // These are of no interest: one that does nothing of either, and one of another process with the same number.
+    export.call(10, 10, "cudaGetDevice_v3020", 2_200, 2_300);
     export.call(11, 11, "cudaLaunchKernel_v7000", 1, 2);
     let (data, loss) = export.rank(0);
     assert_eq!(loss, Loss::default());
@@ -99,6 +125,7 @@ fn activities_are_as_they_were_with_their_launches() {
             expected(SpanKind::Launch, "cudaLaunchKernel", 998, 2, 12, None, launch),
             expected(SpanKind::Kernel, "void gemm<float>(int)", 1_000, 500, 7, None, launch),
             expected(SpanKind::Set, "Memset (Device)", 2_000, 1, 7, Some(64), None),
+            expected(SpanKind::Launch, "cudaDeviceSynchronize", 2_100, 6_900, 10, None, Some(Correlation(wait as u64))),
         ]
     );
 }

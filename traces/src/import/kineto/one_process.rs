@@ -33,6 +33,10 @@ pub(super) fn refuse_those_of_one_process(traces: &[Opening]) -> Result<(), Trac
         for other in others.filter(|other| *other != one) {
             let Some(process) = process_of_both(&traces[other], &traces[one]) else { continue };
             let Some(((start, end), (other_start, other_end))) = extent(one)?.zip(extent(other)?) else { continue };
+            if (start, end) == (other_start, other_end) {
+                let [one, other] = [other, one].map(|index| traces[index].0.clone());
+                return Err(ImportError::SameRecording { one, other }.into());
+            }
             if end <= other_start || other_end <= start {
                 let [one, other] = [other, one].map(|index| traces[index].0.clone());
                 return Err(ImportError::SameProcess { process, one, other }.into());

@@ -16,11 +16,14 @@ use super::{
 use crate::{
     clock::{ClockRecord, ClockSnapshot},
     error::{ImportError, TraceError},
-    ids::{Group, Rank},
+    ids::{Group, Nanos, Rank},
     notes::{CollectorNotes, CollectorSource, MemoryAtStart, MemoryCategories, PeakFrom, PhasesFrom, SequencesFrom},
     rank_info::RankInfo,
     run_info::{GroupInfo, RunInfo, RunSource},
 };
+
+/// No trace was recorded before this, in 2001: what says so counts from something else than 1970.
+const EARLIEST: Nanos = Nanos(1_000_000_000_000_000_000);
 
 /// Looks at the beginning of a file, which stays open if it is to be kept; an error where it is no trace.
 pub(crate) fn look_at(path: &Path, file: File, keep: bool) -> Result<Opening, TraceError> {
@@ -66,8 +69,8 @@ fn of_one_job(traces: &[Opening]) -> Result<(), TraceError> {
         return apart(one, other, format!("one has {size} ranks, the other {another}"));
     }
     let begin = |(_, trace, _): &&Opening| trace.first.0;
-    // One without events and without a clock may be of any time.
-    let timed = || traces.iter().filter(|trace| begin(trace) != 0);
+    // One without a clock may be of any time: it has no events, or is packed and says behind them what times are counted from.
+    let timed = || traces.iter().filter(|trace| begin(trace) > EARLIEST.0);
     let (first, last) = (timed().min_by_key(begin), timed().max_by_key(begin));
     match first.zip(last) {
         Some((one, other)) if begin(&other).saturating_sub(begin(&one)) > LONGEST_APART.0 => {

@@ -1,4 +1,4 @@
-//! Calls of the host that launched what the GPUs did.
+//! Calls of the host that launched what the GPUs did, waited for them, or took their memory.
 
 use super::{
     super::{
@@ -9,10 +9,12 @@ use super::{
     process::{Process, thread},
     texts::text,
 };
+use crate::driver_call::DriverCall;
 
 pub(super) const CALLS: &str = "CUPTI_ACTIVITY_KIND_RUNTIME";
 
-/// Reads the calls that launched something, of CUDA's runtime and of its driver.
+/// Reads the calls that launched something, of CUDA's runtime and of its driver; and those that hold up the host, where it is
+/// known for which rank.
 pub(super) fn take_calls(database: &mut Database, ranks: &mut Ranks) {
     let columns = [
         TableColumn::Value("start"),
@@ -28,9 +30,13 @@ pub(super) fn take_calls(database: &mut Database, ranks: &mut Ranks) {
             unreadable += 1;
             return;
         };
-        for rank in ranks.of_process(Process::of(global)) {
-            if rank.launched_by.contains(&correlation) {
-                let name = rank.profile.names.id(without_version(row.text(4).as_deref().unwrap_or("CUDA call")));
+        let text = row.text(4);
+        let name = without_version(text.as_deref().unwrap_or("CUDA call"));
+        let process = Process::of(global);
+        let is_of_one_rank = ranks.of_process(process).count() == 1;
+        for rank in ranks.of_process(process) {
+            if rank.launched_by.contains(&correlation) || is_of_one_rank && DriverCall::of(name).is_some() {
+                let name = rank.profile.names.id(name);
                 rank.profile.call(Call { correlation, start, duration, thread: Some(thread(global)), name });
             }
         }
