@@ -3,11 +3,13 @@
 use hashbrown::HashMap;
 use stepscope_traces::{DriverCall, NameId, Names, Phase, SpanKind, Spans};
 
-use crate::rank::{idle_reasons::APART, intervals::Intervals};
+use crate::rank::intervals::Intervals;
 
 /// A call that launches something usually takes some microseconds. The first one of a kernel loads it, and others wait for
 /// threads that hold the driver.
 const SLOW: i64 = 1_000_000;
+/// So long a slow call may go on when what it launches has begun. One that goes on for longer waits for room in the queue.
+const GOES_ON: i64 = 100_000;
 /// A copy of which the call takes so long has waited for the device, as those of pageable memory do, whatever they are called.
 const LONG_COPY: i64 = 100_000;
 
@@ -73,8 +75,8 @@ impl HostCallReading {
     fn take_launch(&mut self, name: &str, span: (i64, i64)) {
         let (took, is_copy) = (span.1 - span.0, name.contains("Memcpy"));
         let is_slow = !is_copy && took >= SLOW && !is_of_graphs(name);
-        // What a slow one launches begins when it ends, and not before.
-        self.launches.push(if is_slow { span.1 - APART } else { span.0 });
+        // What a slow one launches begins about when it ends.
+        self.launches.push(if is_slow { span.1 - GOES_ON } else { span.0 });
         if is_slow {
             self.slow_launches.push(span);
         } else if is_copy && took >= LONG_COPY {

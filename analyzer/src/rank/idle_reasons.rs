@@ -21,7 +21,7 @@ use crate::{
 /// So soon after it was held up the host may not be ahead of the device again, in nanoseconds.
 const CATCHING_UP: i64 = 300_000;
 /// Clocks of host and device may be so far apart. A shorter break does not tell that the device had nothing to do.
-pub(crate) const APART: i64 = 5_000;
+const APART: i64 = 5_000;
 
 /// A stretch of idle time and its reason.
 pub(crate) type IdleStretch = (i64, i64, IdleReason);
