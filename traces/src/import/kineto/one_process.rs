@@ -1,4 +1,4 @@
-//! Whether traces are of one process that was profiled several times. Then they are no ranks of one job.
+//! Whether traces are of one process that was profiled several times, or copies of one trace. Then they are no ranks of one job.
 //!
 //! A trace says the number of its process, and PyTorch's handler puts a name of it into the name of the file, and the time:
 //! `WORKER.TIME.pt.trace.json`. Neither is proof: processes in containers have the same numbers, and a program may call all
