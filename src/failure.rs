@@ -52,9 +52,10 @@ pub(crate) fn explain(error: &anyhow::Error) {
     }
 }
 
-/// Makes a message safe to print: it may quote a path or a piece of a file. Line breaks stay.
+/// Makes a message safe to print: it may quote a path or a piece of a file. Line breaks stay, and copies are called what they
+/// are copies of.
 fn harmless(message: &str) -> String {
-    message.split('\n').map(text::printable).collect::<Vec<_>>().join("\n")
+    object_storage::with_urls(message).split('\n').map(text::printable).collect::<Vec<_>>().join("\n")
 }
 
 fn plan_hint(error: &PlanError) -> Option<String> {

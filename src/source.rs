@@ -56,7 +56,7 @@ fn tell_what_is_passed_over(run: &Run) {
     let yellow = AnsiColor::Yellow.on_default().bold();
     for line in told {
         // A closed stderr leaves nobody to tell.
-        drop(writeln!(stderr, "{yellow}warning:{yellow:#} {}", text::printable(&line)));
+        drop(writeln!(stderr, "{yellow}warning:{yellow:#} {}", text::printable(&object_storage::with_urls(&line))));
     }
 }
 

@@ -17,7 +17,7 @@ use crate::{
         experts::experts,
         failed_sources::failed_sources,
         gemms::gemms,
-        group_use::groups_by_use,
+        groups::{self, described},
         hang::hang,
         host::host,
         kernel_durations::kernel_durations,
@@ -110,11 +110,6 @@ pub(crate) fn analyze_and<T>(
     assemble((run, info), selection, counted, ranks, look)
 }
 
-/// The run with what its ranks tell of its groups, if that is more than it says itself.
-pub(crate) fn described(info: &RunInfo, ranks: &[RankResult]) -> Option<RunInfo> {
-    groups_by_use(info, ranks).map(|groups| RunInfo { groups, ..info.clone() })
-}
-
 /// Puts together what the ranks of a run come to in the steps that count, and has somebody look at them before they are let
 /// go. They were read with what is known of the run.
 pub(crate) fn assemble<T>(
@@ -198,7 +193,7 @@ pub(crate) fn assemble<T>(
             sequence_length: model.as_ref().and_then(|model| model.sequence_length),
             model: model.map(|model| model.model),
             layout,
-            axes_inferred: info.groups != run.info.groups,
+            axes_inferred: groups::are_inferred(&run.info, &ranks, &info.groups),
             groups_inferred: one_group::is_inferred(&ranks),
             device,
             ranks_on_a_device,

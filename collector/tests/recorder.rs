@@ -406,7 +406,13 @@ fn a_pause_leaves_out_what_happens_in_it() {
 fn groups_that_ranks_tell_of_are_those_of_the_run() {
     let first = Recording::start(Settings::default());
     let second = Recorder::start(&first.path, RankInfo::of_this_process(Rank(1))).unwrap();
-    let member = |group, index| Membership { group: Group::hashed(group), index, size: 2, name: None };
+    let member = |group, index| Membership {
+        group: Group::hashed(group),
+        index: Some(index),
+        size: 2,
+        name: None,
+        ranks: Vec::new(),
+    };
     first.recorder.join_group(member(5, 1));
     second.join_group(member(5, 0));
     second.join_group(member(6, 0));

@@ -1,8 +1,9 @@
 //! What is in object storage, as files of this machine.
 
 use std::{
-    collections::BTreeSet,
+    collections::{BTreeMap, BTreeSet},
     path::{Path, PathBuf},
+    sync::{Mutex, PoisonError},
 };
 
 use anyhow::{Result, anyhow};
@@ -19,6 +20,9 @@ const FOLDER: &str = "object-storage";
 /// Of a recorded process with more spans than this nobody has to look into them to know that it is a rank.
 const LITTLE: u64 = 256 << 10;
 
+/// Where copies are that this program made, and of what. People know the URL that they named.
+static COPIES: Mutex<BTreeMap<String, String>> = Mutex::new(BTreeMap::new());
+
 /// Whether the tables of a rank are needed, by the number of its directory and the bytes of its spans.
 type IsChosen<'a> = dyn Fn(u32, u64) -> bool + 'a;
 
@@ -34,11 +38,19 @@ pub(crate) fn fetch(source: &Path, ranks: Option<&RankList>) -> Result<PathBuf> 
         Some(ranks) => bring_ranks(ranks, &bring),
     }?;
     drop(bar);
+    let mut copies = COPIES.lock().unwrap_or_else(PoisonError::into_inner);
+    copies.insert(brought.path.to_string_lossy().into_owned(), place.to_string());
     if brought.objects > 0 {
         let (objects, bytes) = (text::counted(brought.objects as u64, "object"), text::bytes(brought.bytes));
         say("fetched", &format!("{place}: {objects}, {bytes}"));
     }
     Ok(brought.path)
+}
+
+/// A text in which copies have the names of what they are copies of.
+pub(crate) fn with_urls(text: &str) -> String {
+    let copies = COPIES.lock().unwrap_or_else(PoisonError::into_inner);
+    copies.iter().rev().fold(text.to_owned(), |text, (copy, url)| text.replace(copy, url))
 }
 
 /// Brings the tables of some ranks, and what all ranks say of themselves: which rank a recorded process is, is known only from

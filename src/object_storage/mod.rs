@@ -11,7 +11,7 @@ use stepscope_plan::text;
 use stepscope_storage::{Location, Sent, StorageError};
 
 pub(crate) use self::{
-    fetch::fetch,
+    fetch::{fetch, with_urls},
     uploader::{PATIENCE, Uploader, patiently},
 };
 use crate::{failure::WithHint, seconds, terminal};

@@ -88,7 +88,7 @@ pub use import::{FollowError, FollowedMemory, Mark, Observation, Taken, Training
 pub use incident::{Incident, IncidentKind, KeptIncident, RankStacks};
 pub use kernels::{AskedCommunication, Carrier, Family, GemmFeatures, KernelKind, Transposes};
 pub use loss::Loss;
-pub use membership::Membership;
+pub use membership::{Membership, groups_told};
 pub use names::{FIRST_NAME, Names, without_signature};
 pub use notes::{
     AskedOperation, AttentionNote, CollectorNote, CollectorNotes, CollectorSource, CuptiNote, FailedSources,

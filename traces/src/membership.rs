@@ -8,6 +8,7 @@ use stepscope_plan::Axis;
 use crate::{
     ids::{Group, Rank},
     notes::NamedGroups,
+    rank_info::RankInfo,
     run_info::GroupInfo,
 };
 
@@ -16,29 +17,61 @@ use crate::{
 pub struct Membership {
     /// Its number in the spans, the same on all its ranks.
     pub group: Group,
-    /// The rank's place in it.
-    pub index: u32,
+    /// The rank's place in it, if that is known.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub index: Option<u32>,
     /// How many ranks it has.
     pub size: u32,
     /// What the program calls it, if it does.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub name: Option<String>,
+    /// Its ranks, in their order in it, if the rank tells all of them.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub ranks: Vec<Rank>,
+}
+
+impl Membership {
+    /// That of a rank in a group of which it lists the ranks. The list may be cut short where the size is told beside it.
+    pub(crate) fn listed(
+        rank: Rank,
+        group: Group,
+        ranks: Vec<Rank>,
+        size: Option<u32>,
+        name: Option<String>,
+    ) -> Option<Membership> {
+        let size = size.or_else(|| u32::try_from(ranks.len()).ok()).filter(|size| *size > 0)?;
+        let index = ranks.iter().position(|one| *one == rank).and_then(|index| u32::try_from(index).ok());
+        let distinct = ranks.iter().collect::<BTreeSet<_>>().len();
+        let ranks = if index.is_some() && distinct == size as usize { ranks } else { Vec::new() };
+        Some(Membership { group, index, size, name, ranks })
+    }
+}
+
+/// The groups that ranks tell, of which it is known along what they talk. The run has so many ranks, if it says so.
+pub fn groups_told<'a>(ranks: impl Iterator<Item = &'a RankInfo> + Clone, world_size: Option<u32>) -> Vec<GroupInfo> {
+    let told = |info: &'a RankInfo| Memberships {
+        rank: info.rank,
+        communicators: &info.groups,
+        named: info.collector.process_groups.as_ref(),
+    };
+    groups(ranks.map(told), world_size)
 }
 
 /// What a rank says of the groups that it is in.
 #[derive(Clone, Copy)]
-pub(crate) struct Memberships<'a> {
-    pub(crate) rank: Rank,
+struct Memberships<'a> {
+    rank: Rank,
     /// The communicators, in the order in which they were made.
-    pub(crate) communicators: &'a [Membership],
+    communicators: &'a [Membership],
     /// What its program calls its groups, if that is known.
-    pub(crate) named: Option<&'a NamedGroups>,
+    named: Option<&'a NamedGroups>,
 }
 
-/// The groups of which all ranks are known, and along what they talk, by what each rank is in.
-pub(crate) fn groups<'a>(ranks: impl Iterator<Item = Memberships<'a>> + Clone) -> Vec<GroupInfo> {
+/// The groups of which all ranks are known, though maybe not seen, and along what they talk, by what each rank is in.
+fn groups<'a>(ranks: impl Iterator<Item = Memberships<'a>> + Clone, world_size: Option<u32>) -> Vec<GroupInfo> {
     // A launcher's own process is in none.
-    let world_size = ranks.clone().filter(|of_rank| !of_rank.communicators.is_empty()).count();
+    let all_seen = ranks.clone().filter(|of_rank| !of_rank.communicators.is_empty()).count();
+    let all_told = world_size.map_or(all_seen, |ranks| ranks as usize);
     let mut members: BTreeMap<Group, Vec<(&Membership, Memberships<'_>)>> = BTreeMap::new();
     for of_rank in ranks {
         for membership in of_rank.communicators {
@@ -48,11 +81,18 @@ pub(crate) fn groups<'a>(ranks: impl Iterator<Item = Memberships<'a>> + Clone) -
     let describe = |(group, mut members): (Group, Vec<(&Membership, Memberships<'_>)>)| {
         members.sort_by_key(|(membership, _)| membership.index);
         let (first, of_first) = *members.first()?;
-        let ranks: Vec<Rank> = members.iter().map(|(_, of_rank)| of_rank.rank).collect();
-        let is_in_order = (0..).zip(&members).all(|(at, (member, _))| (member.index, member.size) == (at, first.size));
-        // A process may have several places, and is one rank.
-        let is_whole = is_in_order && ranks.iter().collect::<BTreeSet<_>>().len() == first.size as usize;
-        let is_world = members.len() == world_size;
+        let seen: Vec<Rank> = members.iter().map(|(_, of_rank)| of_rank.rank).collect();
+        let listed = members.iter().map(|(member, _)| &member.ranks).find(|ranks| !ranks.is_empty());
+        let (ranks, is_whole, is_world) = match listed {
+            Some(ranks) => (ranks.clone(), seen.iter().all(|rank| ranks.contains(rank)), ranks.len() == all_told),
+            None => {
+                let mut places = (0..).zip(&members);
+                let in_order = places.all(|(at, (member, _))| (member.index, member.size) == (Some(at), first.size));
+                // A process may have several places, and is one rank.
+                let is_whole = in_order && seen.iter().collect::<BTreeSet<_>>().len() == first.size as usize;
+                (seen, is_whole, members.len() == all_seen)
+            }
+        };
         let named = of_first.axis_of(first, &ranks);
         let axis = named.or_else(|| axis(first.name.as_deref().unwrap_or_default(), is_world));
         Some(GroupInfo { group, axis: axis.filter(|_| is_whole)?, ranks })
@@ -174,9 +214,10 @@ mod tests {
     fn a_group_is_described_when_all_its_ranks_are_known() {
         let member = |group, index, size, name: Option<&str>| Membership {
             group: Group(group),
-            index,
+            index: Some(index),
             size,
             name: name.map(str::to_owned),
+            ranks: Vec::new(),
         };
         let rank = |rank, memberships: Vec<Membership>| (Rank(rank), memberships);
         let ranks = [
@@ -185,7 +226,11 @@ mod tests {
             rank(2, Vec::new()),
         ];
         let described = |ranks: &[(Rank, Vec<Membership>)]| {
-            groups(ranks.iter().map(|(rank, communicators)| Memberships { rank: *rank, communicators, named: None }))
+            let told = |(rank, groups): &'_ (Rank, Vec<Membership>)| RankInfo {
+                groups: groups.clone(),
+                ..RankInfo::of_this_process(*rank)
+            };
+            groups_told(ranks.iter().map(told).collect::<Vec<_>>().iter(), None)
         };
         let world = GroupInfo { group: Group(7), axis: Axis::World, ranks: vec![Rank(1), Rank(0)] };
         assert_eq!(
@@ -197,6 +242,26 @@ mod tests {
     }
 
     #[test]
+    fn a_group_that_one_rank_lists_is_described_by_it() {
+        let told = |rank, listed: &[u32], size, name: &str| {
+            let ranks = listed.iter().copied().map(Rank).collect();
+            let own = Membership::listed(Rank(rank), Group(7), ranks, size, Some(name.into()));
+            let info = RankInfo { groups: own.into_iter().collect(), ..RankInfo::of_this_process(Rank(rank)) };
+            groups_told([info].iter(), Some(4)).into_iter().map(|group| (group.axis, group.ranks.len())).next()
+        };
+        assert_eq!(told(2, &[0, 2], Some(2), "mesh_tp"), Some((Axis::Tensor, 2)));
+        assert_eq!(told(2, &[0, 2], None, "mesh_tp"), Some((Axis::Tensor, 2)));
+        assert_eq!(told(2, &[0, 1, 2, 3], Some(4), ""), Some((Axis::World, 4)));
+        assert_eq!(told(2, &[0, 2], Some(2), ""), None);
+        assert_eq!(told(2, &[0, 2], Some(64), "mesh_tp"), None, "the list is cut short");
+        assert_eq!(told(2, &[0, 0], Some(2), "mesh_tp"), None);
+        assert_eq!(told(3, &[0, 2], Some(2), "mesh_tp"), None, "it is not in it");
+        let cut_short = Membership::listed(Rank(9), Group(7), vec![Rank(0)], Some(64), None);
+        assert_eq!(cut_short.map(|own| (own.index, own.size)), Some((None, 64)));
+        assert_eq!(Membership::listed(Rank(0), Group(7), Vec::new(), None, None), None);
+    }
+
+    #[test]
     fn communicators_have_the_axis_of_what_the_program_calls_its_groups() {
         let named = |groups: &[(&str, &[u32])]| {
             let group = |(name, ranks): &(&str, &[u32])| NamedGroup {
@@ -205,7 +270,8 @@ mod tests {
             };
             NamedGroups(groups.iter().map(group).collect())
         };
-        let member = |group, size| Membership { group: Group(group), index: 0, size, name: None };
+        let member =
+            |group, size| Membership { group: Group(group), index: Some(0), size, name: None, ranks: Vec::new() };
         let axes = |communicators: &[Membership], groups: &NamedGroups, of: &[u32]| {
             let memberships = Memberships { rank: Rank(0), communicators, named: Some(groups) };
             let ranks: Vec<Rank> = of.iter().copied().map(Rank).collect();

@@ -110,7 +110,9 @@ impl Check for HostBound {
         let all = idle(analysis, &reasons);
         let is_known = 2 * idle(analysis, &[IdleReason::Launches]) > all;
         let (why, known) = match is_known {
-            true => (": the host launches too slowly", "something was launched in it, after everything else was over"),
+            true => {
+                (": the host launches too slowly", "what runs next was launched in it, after everything else was over")
+            }
             false => ("", "what the host did meanwhile was not recorded"),
         };
         (kernels > 0).then(|| Found {
@@ -261,7 +263,7 @@ impl Check for SlowLaunches {
         let advice = "look at later steps, if kernels are loaded or compiled in these, which are their first ones \
                       (`CUDA_MODULE_LOADING=EAGER` loads them at the start); or find what holds the driver then: another \
                       thread that copies or takes memory";
-        let when = "in calls that launch something and take 1 ms or more";
+        let when = "in calls that load code, or launch something and take 1 ms or more";
         left_idle(analysis, "blocking in launch calls", IdleReason::SlowLaunch, when, advice)
     }
 }

@@ -19,7 +19,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 
 use stepscope_plan::{Axis, Zero};
-use stepscope_traces::{Group, GroupInfo, Phase, Rank, RunInfo, SpanKind, Step};
+use stepscope_traces::{Group, GroupInfo, Membership, Phase, Rank, RunInfo, SpanKind, Step};
 
 use crate::{
     job::training::trains,
@@ -42,6 +42,8 @@ pub(crate) fn groups_by_use(run: &RunInfo, ranks: &[RankResult]) -> Option<Vec<G
     let mut named: BTreeMap<Group, GroupInfo> = run.groups.iter().map(|group| (group.group, group.clone())).collect();
     let uses = GroupUse::of_all(ranks);
     let trains = trains(ranks);
+    let communicating = || ranks.iter().filter(|rank| !rank.communication.is_empty()).count();
+    let all = run.world_size.map_or_else(communicating, |ranks| ranks as usize);
     let mut inferred: Vec<GroupInfo> = Vec::new();
     for (group, used) in uses {
         let is_open = named.get(&group).is_none_or(|group| group.axis == Axis::World);
@@ -49,7 +51,7 @@ pub(crate) fn groups_by_use(run: &RunInfo, ranks: &[RankResult]) -> Option<Vec<G
             Some(group) => group.ranks.clone(),
             None => used.members(group, ranks),
         };
-        let has_all = members.len() == ranks.iter().filter(|rank| !rank.communication.is_empty()).count();
+        let has_all = members.len() == all;
         // Who talks to whom is to be seen by those alone who do.
         let is_seen = used.users.len() == members.len() || !used.is_of_messages();
         if is_open
@@ -182,11 +184,13 @@ impl GroupUse {
         }
     }
 
-    /// Who is in it: as ranks say themselves, or else who used it.
+    /// Who is in it: as ranks say themselves, of others too, or else who used it.
     fn members(&self, group: Group, ranks: &[RankResult]) -> Vec<Rank> {
         let said = ranks.iter().flat_map(|rank| {
             let own = rank.info.groups.iter().filter(move |membership| membership.group == group);
-            own.map(|membership| (membership.index, rank.info.rank))
+            let listed = |membership: &'_ Membership| (0..).zip(membership.ranks.clone()).collect::<Vec<_>>();
+            let seen = |membership: &Membership| membership.index.map(|index| (index, rank.info.rank));
+            own.flat_map(move |membership| listed(membership).into_iter().chain(seen(membership)))
         });
         let said: BTreeMap<u32, Rank> = said.collect();
         if said.is_empty() { self.users.iter().copied().collect() } else { said.into_values().collect() }

@@ -3,8 +3,9 @@
 //! For users, it is defined in `docs/src/metrics.md#collectives`.
 //!
 //! They are of one group of all ranks where everything speaks for it: all ranks of the job are there; none names a group of
-//! other ranks; each makes the same collectives in the same order, and sends no messages; and nearly always none is over on a
-//! rank before all have begun it. Clocks may differ by a constant, which is told from when collectives end.
+//! other ranks; each makes the same collectives in the same order, and sends no messages; nearly always none is over on a
+//! rank before all have begun it; and no rank ends them much more together with some ranks than with others, as ranks of
+//! smaller groups do that keep step. Clocks may differ by a constant, which is told from when collectives end.
 
 use std::collections::BTreeMap;
 
@@ -21,6 +22,13 @@ const FEWEST: usize = 4;
 const APART_NS: i64 = 20_000;
 /// The share of collectives that all ranks are to be in at one time: some may have nothing to give or to get.
 const TOGETHER: f64 = 0.95;
+/// So much more closely than with all others a rank ends collectives with those of a group of its own.
+const CLOSER: i64 = 5;
+/// Ranks that end collectives more closely than this are of one group.
+const CLOSE_NS: i64 = 5_000;
+/// Among so many ranks and collectives smaller groups are looked for.
+const MOST_COMPARED: usize = 64;
+const MOST_COLLECTIVES: usize = 1024;
 
 /// The collectives of a rank, by number.
 type Numbered<'a> = BTreeMap<Sequence, &'a CommunicationSpan>;
@@ -53,13 +61,16 @@ fn are_of_one(run: &RunInfo, ranks: &[RankResult]) -> bool {
     let all = run.world_size.map_or(ranks.len(), |ranks| ranks as usize);
     let names_others = run.layout.is_some()
         || run.groups.iter().any(|group| group.ranks.len() != all)
-        || ranks.iter().any(|rank| !rank.info.groups.is_empty());
+        || ranks.iter().flat_map(|rank| &rank.info.groups).any(|group| group.size as usize != all);
     if all != ranks.len() || all < 2 || names_others {
         return false;
     }
     let Some(numbered) = ranks.iter().map(numbered).collect::<Option<Vec<_>>>() else { return false };
     let (first, others) = numbered.split_at(1);
-    first[0].len() >= FEWEST && others.iter().all(|other| are_alike(&first[0], other)) && are_together(&numbered)
+    first[0].len() >= FEWEST
+        && others.iter().all(|other| are_alike(&first[0], other))
+        && are_together(&numbered)
+        && !keep_step_in_parts(&numbered)
 }
 
 /// The collectives of a rank, if it makes nothing else. Those before its first step have no number.
@@ -102,12 +113,38 @@ fn are_together(ranks: &[Numbered<'_>]) -> bool {
     numbers.len() >= FEWEST && together as f64 >= TOGETHER * numbers.len() as f64
 }
 
+/// Whether most ranks end collectives with some ranks much more together than with others.
+fn keep_step_in_parts(ranks: &[Numbered<'_>]) -> bool {
+    let compared = &ranks[..ranks.len().min(MOST_COMPARED)];
+    let is_in_part = |(place, rank): &(usize, &Numbered<'_>)| {
+        let others = compared.iter().enumerate().filter(|(other, _)| other != place);
+        let apart: Vec<i64> = others.map(|(_, other)| usually_apart(rank, other)).collect();
+        let (nearest, farthest) = (apart.iter().min(), apart.iter().max());
+        nearest.zip(farthest).is_some_and(|(near, far)| *far > CLOSE_NS && *far > near.saturating_mul(CLOSER))
+    };
+    2 * compared.iter().enumerate().filter(is_in_part).count() > compared.len()
+}
+
+/// How far the ends of collectives on two ranks are apart in a third of them, whatever their clocks say: those of one group
+/// may be fewer than the others.
+fn usually_apart(one: &Numbered<'_>, other: &Numbered<'_>) -> i64 {
+    let ahead = ahead(one, other, MOST_COLLECTIVES);
+    let third = (ahead.len() / 3).max(3);
+    ahead.windows(third).map(|ends| ends[third - 1].saturating_sub(ends[0])).min().unwrap_or(0)
+}
+
 /// How far a rank's clock is ahead of that of another one, if collectives end together.
 fn offset(one: &Numbered<'_>, other: &Numbered<'_>) -> i64 {
-    let ends = one.values().zip(other.values());
+    let ahead = ahead(one, other, usize::MAX);
+    ahead.get(ahead.len() / 2).copied().unwrap_or(0)
+}
+
+/// By how much collectives of a rank end later than those of another one, the least first.
+fn ahead(one: &Numbered<'_>, other: &Numbered<'_>, most: usize) -> Vec<i64> {
+    let ends = one.values().zip(other.values()).take(most);
     let mut ahead: Vec<i64> = ends.map(|(one, other)| other.end.saturating_sub(one.end)).collect();
     ahead.sort_unstable();
-    ahead.get(ahead.len() / 2).copied().unwrap_or(0)
+    ahead
 }
 
 #[cfg(test)]
@@ -145,6 +182,28 @@ mod tests {
         let caused: Vec<i64> = analysis.stragglers.iter().map(|straggler| straggler.caused_wait_ns).collect();
         assert_eq!(caused, [0, 2 * 6 * 100_000, 0]);
         assert_eq!(analysis.run.layout.map(|layout| (layout.dp, layout.zero)), Some((3, Some(Zero::Off))));
+    }
+
+    #[test]
+    fn pairs_that_keep_step_are_not_one_group() {
+        // Both pairs are in each of theirs at one time, and end it when theirs is over.
+        let ends_later = |by: fn(i64) -> i64| -> Vec<Span> {
+            let later = |(number, span): (i64, &Span)| {
+                let duration_ns = Nanos(span.duration_ns.0 + by(number));
+                Span { duration_ns, ..*span }
+            };
+            (0..).zip(&sums(0, 0)).map(later).collect()
+        };
+        let pair = |other: bool| match other {
+            true => [
+                ends_later(|number| 31_000 * (number * number % 7)),
+                ends_later(|number| 31_000 * (number * number % 7) + 900),
+            ],
+            false => [ends_later(|_| 0), ends_later(|number| 700 * (number % 2))],
+        };
+        let ([a, b], [c, d]) = (pair(false), pair(true));
+        assert!(!analyzed(&[&a, &b, &c, &d]).run.groups_inferred);
+        assert!(analyzed(&[&a, &b, &a, &b]).run.groups_inferred);
     }
 
     #[test]

@@ -19,10 +19,11 @@ use std::{
 use stepscope_traces::{Loss, Nanos, Rank, Run, RunInfo, RunSource, State, Step};
 
 use crate::{
-    analyze::{assemble, described},
+    analyze::assemble,
     error::AnalysisError,
     figures::{Analysis, RankMemory, StepFigures, StepRecord},
     job::{
+        groups::described,
         layout::layout,
         mfu::{Rates, TrainedModel},
         progress::JobTime,

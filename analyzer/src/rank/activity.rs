@@ -48,8 +48,40 @@ pub(crate) struct Activity {
     /// Which of the places.
     pub(crate) place: u32,
     pub(crate) name: NameId,
+    /// Who launched it, of which the number is no name's if it is not known.
+    origin: NameId,
+    /// The call that launched it, if that is known.
+    pub(crate) call: Call,
+}
+
+/// No name has this number: there are fewer.
+const NOBODY: NameId = NameId(u32::MAX);
+
+impl Activity {
     /// Who launched it.
-    pub(crate) origin: Option<NameId>,
+    pub(crate) fn origin(&self) -> Option<NameId> {
+        Some(self.origin).filter(|origin| *origin != NOBODY)
+    }
+}
+
+/// A call that launches something, in as few bytes as its time needs to tell it from others; 0 if it is not known.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub(crate) struct Call(u32);
+
+impl Call {
+    pub(crate) fn of(spans: &Spans, row: usize) -> Call {
+        // Recorders count, and those that count further than this have done so for hours.
+        Call(spans.correlation.get(row).map_or(0, |correlation| correlation.0 as u32))
+    }
+
+    #[cfg(test)]
+    pub(crate) fn numbered(number: u32) -> Call {
+        Call(number)
+    }
+
+    pub(crate) fn is_known(self) -> bool {
+        self != Call(0)
+    }
 }
 
 /// What a rank did, by time once it is sorted.
@@ -84,7 +116,8 @@ impl Activities {
             // A recording that says otherwise is damaged.
             let duration = spans.duration_ns.get(row).0.max(0);
             let (end, name) = (start.saturating_add(duration), spans.name.get(row));
-            self.items.push(Activity { start, end, place: number, name, origin: spans.origin.get(row) });
+            let (origin, call) = (spans.origin.get(row).unwrap_or(NOBODY), Call::of(spans, row));
+            self.items.push(Activity { start, end, place: number, name, origin, call });
         }
     }
 

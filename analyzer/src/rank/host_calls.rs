@@ -3,7 +3,7 @@
 use hashbrown::HashMap;
 use stepscope_traces::{DriverCall, NameId, Names, Phase, SpanKind, Spans};
 
-use crate::rank::intervals::Intervals;
+use crate::rank::{activity::Call, intervals::Intervals};
 
 /// A call that launches something usually takes some microseconds. The first one of a kernel loads it, and others wait for
 /// threads that hold the driver.
@@ -13,11 +13,18 @@ const GOES_ON: i64 = 100_000;
 /// A copy of which the call takes so long has waited for the device, as those of pageable memory do, whatever they are called.
 const LONG_COPY: i64 = 100_000;
 
+/// A call that launches something.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Launch {
+    pub(crate) call: Call,
+    /// When it began.
+    pub(crate) time: i64,
+}
+
 /// What is collected of the host while the spans of a rank are read.
 #[derive(Default)]
 pub(crate) struct HostCallReading {
-    /// When calls began that launch something.
-    launches: Vec<i64>,
+    launches: Vec<Launch>,
     slow_launches: Vec<(i64, i64)>,
     waits: Vec<(i64, i64)>,
     allocations: Vec<(i64, i64)>,
@@ -31,8 +38,8 @@ pub(crate) struct HostCallReading {
 /// What the host did, in order.
 #[derive(Default)]
 pub(crate) struct HostCalls {
-    /// When calls began that launch something.
-    pub(crate) launches: Vec<i64>,
+    /// Calls that launch something.
+    pub(crate) launches: Launches,
     /// Calls that launch something and take long, or load it.
     pub(crate) slow_launches: Intervals,
     /// When the host waited for the device.
@@ -64,7 +71,7 @@ impl HostCallReading {
                         Some(DriverCall::Allocates) => self.allocations.push(span),
                         Some(DriverCall::Loads) => self.slow_launches.push(span),
                         Some(DriverCall::Records) => self.recording.push(span),
-                        None => self.take_launch(names.get(name).unwrap_or_default(), span),
+                        None => self.take_launch(names.get(name).unwrap_or_default(), Call::of(spans, row), span),
                     }
                 }
                 _ => {}
@@ -72,11 +79,11 @@ impl HostCallReading {
         }
     }
 
-    fn take_launch(&mut self, name: &str, span: (i64, i64)) {
+    fn take_launch(&mut self, name: &str, call: Call, span: (i64, i64)) {
         let (took, is_copy) = (span.1 - span.0, name.contains("Memcpy"));
         let is_slow = !is_copy && took >= SLOW && !is_of_graphs(name);
         // What a slow one launches begins about when it ends.
-        self.launches.push(if is_slow { span.1 - GOES_ON } else { span.0 });
+        self.launches.push(Launch { call, time: if is_slow { span.1 - GOES_ON } else { span.0 } });
         if is_slow {
             self.slow_launches.push(span);
         } else if is_copy && took >= LONG_COPY {
@@ -84,10 +91,9 @@ impl HostCallReading {
         }
     }
 
-    pub(crate) fn finish(mut self) -> HostCalls {
-        self.launches.sort_unstable();
+    pub(crate) fn finish(self) -> HostCalls {
         HostCalls {
-            launches: self.launches,
+            launches: Launches::of(self.launches),
             slow_launches: Intervals::union_of(self.slow_launches),
             waits: Intervals::union_of(self.waits),
             allocations: Intervals::union_of(self.allocations),
@@ -98,11 +104,44 @@ impl HostCallReading {
     }
 }
 
-impl HostCalls {
-    /// Whether something was launched in a stretch of time.
-    pub(crate) fn launches_in(&self, from: i64, to: i64) -> bool {
-        let first = self.launches.partition_point(|launch| *launch < from);
-        self.launches.get(first).is_some_and(|launch| *launch < to)
+/// Calls that launch something.
+#[derive(Default)]
+pub(crate) struct Launches {
+    by_time: Vec<Launch>,
+    /// Those of which more is known than their time, by call and time: which of the others each is.
+    by_call: Vec<u32>,
+}
+
+impl Launches {
+    pub(crate) fn of(mut by_time: Vec<Launch>) -> Launches {
+        by_time.sort_by_key(|launch| launch.time);
+        let known = by_time.iter().zip(0..).filter(|(launch, _)| launch.call.is_known());
+        let mut by_call: Vec<u32> = known.map(|(_, index)| index).collect();
+        by_call.sort_by_key(|index| by_time[*index as usize].call);
+        Launches { by_time, by_call }
+    }
+
+    pub(crate) fn is_empty(&self) -> bool {
+        self.by_time.is_empty()
+    }
+
+    /// Whether what begins at the end of a stretch of time was launched in that time; where its call is not known, whether
+    /// anything was.
+    pub(crate) fn is_in(&self, (from, to): (i64, i64), call: Call) -> bool {
+        self.time_of(call, to).map_or_else(|| self.any_in(from, to), |time| time >= from)
+    }
+
+    /// When a call launched what begins at a time.
+    fn time_of(&self, call: Call, begins: i64) -> Option<i64> {
+        let launch = |index: &u32| self.by_time[*index as usize];
+        let later = self.by_call.partition_point(|index| (launch(index).call, launch(index).time) <= (call, begins));
+        let last = launch(&self.by_call[later.checked_sub(1)?]);
+        (last.call == call).then_some(last.time)
+    }
+
+    fn any_in(&self, from: i64, to: i64) -> bool {
+        let first = self.by_time.partition_point(|launch| launch.time < from);
+        self.by_time.get(first).is_some_and(|launch| launch.time < to)
     }
 }
 
@@ -128,7 +167,7 @@ mod tests {
             reading.take(&names, &spans);
             let host = reading.finish();
             let span = vec![(0, microseconds * 1_000)];
-            assert_eq!(host.launches.len(), 1);
+            assert!(!host.launches.is_empty());
             let all = [&host.waits, &host.slow_launches, &host.allocations, &host.recording];
             all.map(|times| times.iter().collect::<Vec<_>>() == span)
         };

@@ -4,8 +4,8 @@
 //!
 //! Each stretch in which nothing runs is taken apart: what of it the recorder takes, or the program evaluates, saves a
 //! checkpoint, waits for data, takes memory, is slow to launch or waits for the device, has that reason. The rest has one
-//! reason: where something was launched in it, launches come late; where launches are known and none was, what runs next was
-//! in its queue already; where calls of the host are not known and the last thing before was a copy to the host, it is
+//! reason: where what runs next was launched in it, launches come late; where launches are known and that was not, it was in
+//! its queue already (where it is not known which call launched it, any call in the stretch counts); where calls of the host are not known and the last thing before was a copy to the host, it is
 //! synchronization.
 //!
 //! A host that is held up while the device still works is less far ahead when it goes on, by as much time as it was held up.
@@ -15,7 +15,11 @@ use stepscope_traces::Names;
 
 use crate::{
     figures::{Class, IdleReason, IdleShare},
-    rank::{activity::Activities, host_calls::HostCalls, intervals::Intervals},
+    rank::{
+        activity::{Activities, Call},
+        host_calls::HostCalls,
+        intervals::Intervals,
+    },
 };
 
 /// So soon after it was held up the host may not be ahead of the device again, in nanoseconds.
@@ -58,7 +62,7 @@ impl IdleReasons {
                     activities.place(last).class == Class::Copy && is_to_host(names.get(last.name).unwrap_or_default())
                 };
                 let stretch = (end, activity.start);
-                let rest = rest(host, stretch, copies_to_host);
+                let rest = rest(host, stretch, activity.call, copies_to_host);
                 // A host that waits for what was launched already delays nothing, nor does one that waits for room in the queue.
                 let said = if rest == IdleReason::Queue { &said[..said.len() - 2] } else { &said };
                 behind = Behind::at(said, busy_from, end).or(behind.filter(|behind| behind.is_near(end)));
@@ -130,9 +134,9 @@ impl Behind {
     }
 }
 
-/// Why what is left of a stretch is idle.
-fn rest(host: &HostCalls, (start, end): (i64, i64), copies_to_host: impl Fn() -> bool) -> IdleReason {
-    if host.launches_in(start, end) {
+/// Why what is left of a stretch is idle that ends when what a call launched begins.
+fn rest(host: &HostCalls, (start, end): (i64, i64), next: Call, copies_to_host: impl Fn() -> bool) -> IdleReason {
+    if host.launches.is_in((start, end), next) {
         IdleReason::Launches
     } else if !host.launches.is_empty() || host.waits.covered(start, end) == end - start {
         IdleReason::Queue
@@ -201,7 +205,10 @@ mod tests {
     use stepscope_traces::{FIRST_NAME, Span, SpanKind, Spans};
 
     use super::*;
-    use crate::test_runs::span;
+    use crate::{
+        rank::host_calls::{self, Launch},
+        test_runs::span,
+    };
 
     use IdleReason::{Allocation, Checkpoint, Input, Launches, Queue, SlowLaunch, Synchronization, Unknown};
 
@@ -212,8 +219,14 @@ mod tests {
         Intervals::union_of(times.iter().map(|(start, end)| (start * US, end * US)).collect())
     }
 
-    fn launches(times: &[i64]) -> Vec<i64> {
-        times.iter().map(|time| time * US).collect()
+    fn launches(times: &[i64]) -> host_calls::Launches {
+        called(&times.iter().map(|time| (0, *time)).collect::<Vec<_>>())
+    }
+
+    /// Launches of which the calls have numbers.
+    fn called(launches: &[(u32, i64)]) -> host_calls::Launches {
+        let launch = |(call, time): &(u32, i64)| Launch { call: Call::numbered(*call), time: time * US };
+        host_calls::Launches::of(launches.iter().map(launch).collect())
     }
 
     /// Kernels from 0 to 10, from 100 to 110, and from 200 on.
@@ -277,6 +290,28 @@ mod tests {
         // What the host waits for was launched before.
         let waits = intervals(&[(5, 104)]);
         assert_eq!(of(reasons(SpanKind::Kernel, "", &HostCalls { waits, ..none() }, &[])), [Queue, Queue, Unknown]);
+    }
+
+    #[test]
+    fn what_was_launched_before_is_late_whatever_else_is_launched_meanwhile() {
+        let of = |launches: &[(u32, i64)]| {
+            let host = HostCalls { launches: called(launches), ..none() };
+            let mut activities = activities(SpanKind::Kernel);
+            activities.items.iter_mut().zip(1..).for_each(|(activity, call)| activity.call = Call::numbered(call));
+            let mut reasons = IdleReasons::of(&activities, &host, &Intervals::default(), &Names::default());
+            let mut all = Vec::new();
+            reasons.between(10 * US, 200 * US, |(start, end, reason)| all.push((start / US, end / US, reason)));
+            all.into_iter()
+                .filter(|(start, ..)| [10, 110].contains(start))
+                .map(|(.., reason)| reason)
+                .collect::<Vec<_>>()
+        };
+        assert_eq!(of(&[(1, -5), (2, -4), (3, -3), (4, 50), (5, 150)]), [Queue, Queue]);
+        assert_eq!(of(&[(1, -5), (2, 50), (3, -3), (5, 150)]), [Launches, Queue]);
+        // A graph is launched once, and numbers may come again.
+        assert_eq!(of(&[(2, -900), (3, -800), (2, 20), (3, 120), (3, 300)]), [Launches, Launches]);
+        // Whose launch is not known may be any.
+        assert_eq!(of(&[(1, -5), (4, 50)]), [Launches, Queue]);
     }
 
     #[test]

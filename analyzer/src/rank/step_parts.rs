@@ -13,7 +13,7 @@ use stepscope_traces::{NameId, Names, Origin, Phase, SpanKind, Step};
 use crate::{
     figures::Class,
     rank::{
-        activity::{Activities, ActivityPlace},
+        activity::{Activities, Activity, ActivityPlace},
         axes::AxisNames,
         stage_waits::Waiting,
         step_windows::StepWindow,
@@ -173,7 +173,7 @@ impl RankParts {
             }
             let window = windows.get(current).filter(|window| window.start <= activity.start).map(|_| current);
             if let Some(place) = if self.is_whole() { Some(0) } else { window } {
-                let part = self.part(activities.place(activity), activity.name, activity.origin);
+                let part = self.part(activities.place(activity), activity.name, activity.origin());
                 self.steps[place].parts.entry(part).or_default().count += 1;
             }
         }
@@ -184,7 +184,7 @@ impl RankParts {
 fn same_work(activities: &Activities, names: &Names) -> HashMap<NameId, NameId> {
     let mut same = HashMap::new();
     let mut first: HashMap<String, NameId> = HashMap::new();
-    for origin in activities.items.iter().filter_map(|activity| activity.origin) {
+    for origin in activities.items.iter().filter_map(Activity::origin) {
         if same.contains_key(&origin) {
             continue;
         }

@@ -52,8 +52,8 @@ pub(crate) fn sweep(activities: &Activities, borders: &[i64], mut show: impl FnM
             // Without length it covers nothing.
             if activity.end > now {
                 let class = activities.place(activity).class as usize;
-                let Activity { end, place, name, origin, .. } = *activity;
-                active[class].push(Going { end, place, name, origin });
+                let Activity { end, place, name, .. } = *activity;
+                active[class].push(Going { end, place, name, origin: activity.origin() });
             }
         }
         while borders.next_if(|border| *border <= now).is_some() {}

@@ -27,7 +27,7 @@ use super::{
 use crate::{
     error::{ImportError, SnapshotError, TraceError},
     ids::Rank,
-    membership::{self, Memberships},
+    membership::groups_told,
     rank_info::{RankInfo, State},
     regular_file::open_regular,
     run_info::{self, RunInfo},
@@ -226,11 +226,7 @@ impl Found {
         }
         run.ranks.sort_by_key(|rank| rank.info.rank);
         if run.info.groups.is_empty() {
-            run.info.groups = membership::groups(run.ranks.iter().map(|rank| Memberships {
-                rank: rank.info.rank,
-                communicators: &rank.info.groups,
-                named: rank.info.collector.process_groups.as_ref(),
-            }));
+            run.info.groups = groups_told(run.ranks.iter().map(|rank| &rank.info), run.info.world_size);
         }
         Ok(run)
     }

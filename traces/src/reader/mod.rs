@@ -20,7 +20,7 @@ use crate::{
     import::{self, ImportedRank, ImportedRun, RankSource, SourceRank},
     inferred_steps::{InferredSteps, UnnumberedKernels},
     loss::Loss,
-    membership::{self, Memberships},
+    membership::groups_told,
     rank_data::{RankData, Survey},
     rank_info::{RankInfo, State, rank_directory},
     ring,
@@ -85,11 +85,7 @@ impl Run {
         shared_gpus::tell(&mut ranks);
         ranks.sort_by_key(|rank| rank.info.rank);
         if info.groups.is_empty() {
-            info.groups = membership::groups(ranks.iter().map(|rank| Memberships {
-                rank: rank.info.rank,
-                communicators: &rank.info.groups,
-                named: rank.info.collector.process_groups.as_ref(),
-            }));
+            info.groups = groups_told(ranks.iter().map(|rank| &rank.info), info.world_size);
         }
         Ok(Run { path: path.to_owned(), info, ranks, helpers, passed_over: Vec::new() })
     }

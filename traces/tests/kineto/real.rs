@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use stepscope_plan::Axis;
 use stepscope_traces::{
     DriverCall, Group, GroupInfo, MemoryEvent, MemoryOperation, MicroBatch, Phase, Rank, RankData, Run, RunSource,
-    Sequence, Span, SpanKind, State, Step, Window,
+    Sequence, Span, SpanKind, Spans, State, Step, Window, groups_told,
 };
 
 use crate::{
@@ -167,6 +167,27 @@ fn a_directory_is_a_run_of_its_ranks() {
     let survey = run.ranks[0].survey().unwrap();
     assert_eq!(survey.spans.rows, run.ranks[0].read(Window::ALL).unwrap().0.spans.len() as u64);
     assert!(run.ranks[0].follow().is_err());
+}
+
+#[test]
+fn groups_that_only_events_name_are_told_by_the_rank() {
+    let directory = tempfile::tempdir().unwrap();
+    let mut trace: Value = serde_json::from_str(&text("ddp/rank1.json.gz")).unwrap();
+    assert!(trace["distributedInfo"].as_object_mut().unwrap().remove("pg_config").is_some());
+    let path = directory.path().join("rank1.json");
+    fs::write(&path, trace.to_string()).unwrap();
+    let run = Run::of_source(&path).unwrap();
+    assert_eq!(run.info.groups, [], "what events say is known once they are read");
+    let mut groups = HashSet::new();
+    let spans = |_: &RankData, spans: &Spans| groups.extend(spans.rows().filter_map(|span| span.group));
+    let (_, report) = run.ranks[0].read_in_pieces(Window::ALL, spans, |_| ()).unwrap();
+    let [group] = report.info.groups.as_slice() else { panic!("{:?}", report.info.groups) };
+    let listed: Vec<u32> = group.ranks.iter().map(|rank| rank.0).collect();
+    assert_eq!((group.index, group.size, listed), (Some(1), 4, vec![0, 1, 2, 3]));
+    assert_eq!(group.name.as_deref(), Some("default_pg"));
+    assert_eq!(groups, HashSet::from([group.group]));
+    let described = groups_told([&report.info].into_iter(), run.info.world_size);
+    assert_eq!(described.iter().map(|group| group.axis).collect::<Vec<_>>(), [Axis::World]);
 }
 
 #[test]

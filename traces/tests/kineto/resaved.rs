@@ -136,13 +136,21 @@ fn fields_behind_the_events_are_used() {
         let behind = Value::Object(fields).to_string();
         let behind = behind.strip_prefix('{').unwrap();
         let moved = format!("{{\"traceEvents\": {events}, {behind}");
-        for (file, bytes) in [("a.json", moved.clone().into_bytes()), ("b.json.gz", packed(moved.as_bytes()))] {
+        let most_moved = format!("{{\"schemaVersion\": 1, {}", &moved[1..]);
+        let packed = |text: &str| packed(text.as_bytes());
+        for (file, bytes) in [
+            ("a.json", moved.clone().into_bytes()),
+            ("b.json.gz", packed(&moved)),
+            ("c.json", most_moved.clone().into_bytes()),
+            ("d.json.gz", packed(&most_moved)),
+        ] {
             let path = directory.path().join(file);
             fs::write(&path, &bytes).unwrap();
             let run = Run::of_source(&path).unwrap();
             assert_eq!((run.info.world_size, run.ranks[0].info.rank), (Some(4), Rank(1)), "{name} as {file}");
             let device = run.ranks[0].info.device.as_ref().map(|device| device.name.as_str());
             assert_eq!(device, Some("NVIDIA H200"), "{name} as {file}");
+            assert!(run.info.started.starts_with("2026-11-"), "{name} as {file}: {}", run.info.started);
             assert!(told(&bytes) == expected, "{name} as {file}");
         }
     }

@@ -33,18 +33,26 @@ impl Until<'_> {
 impl Read for Until<'_> {
     fn read(&mut self, bytes: &mut [u8]) -> io::Result<usize> {
         self.bound()?;
-        self.stream.read(bytes)
+        self.stream.read(bytes).map_err(over)
     }
 }
 
 impl Write for Until<'_> {
     fn write(&mut self, bytes: &[u8]) -> io::Result<usize> {
         self.bound()?;
-        self.stream.write(bytes)
+        self.stream.write(bytes).map_err(over)
     }
 
     fn flush(&mut self) -> io::Result<()> {
         Ok(())
+    }
+}
+
+/// A call that ends at its bound says that it would block, where it says so at all.
+fn over(error: io::Error) -> io::Error {
+    match error.kind() {
+        io::ErrorKind::WouldBlock => io::ErrorKind::TimedOut.into(),
+        _ => error,
     }
 }
 
@@ -70,5 +78,15 @@ mod tests {
         assert_eq!(error.kind(), io::ErrorKind::TimedOut);
         drop(stream);
         drips.join().unwrap();
+    }
+
+    #[test]
+    fn whoever_says_nothing_is_over_at_the_deadline() {
+        let listener = TcpListener::bind(("127.0.0.1", 0)).unwrap();
+        let _silent = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (stream, _) = listener.accept().unwrap();
+        let mut until = Until { stream: &stream, deadline: Instant::now() + Duration::from_millis(50) };
+        let error = until.read(&mut [0; 1]).expect_err("nothing is sent");
+        assert_eq!(error.kind(), io::ErrorKind::TimedOut);
     }
 }

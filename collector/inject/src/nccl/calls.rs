@@ -126,7 +126,10 @@ unsafe fn known(name: *const c_char, hash: u64, size: c_int, index: c_int) -> Op
     let (size, index) = (u32::try_from(size).ok()?, u32::try_from(index).ok()?);
     // SAFETY: as the caller promises.
     let name = Some(unsafe { c_text::read(name) }.into_owned()).filter(|name| !name.is_empty());
-    Some((Identity { hash, size }, Membership { group: group(hash), index, size, name }))
+    Some((
+        Identity { hash, size },
+        Membership { group: group(hash), index: Some(index), size, name, ranks: Vec::new() },
+    ))
 }
 
 unsafe extern "C" fn start<V: Version>(

@@ -128,7 +128,7 @@ mod tests {
     use super::*;
 
     fn of(size: u32) -> Communicator {
-        let membership = Membership { group: group(9), index: 0, size, name: None };
+        let membership = Membership { group: group(9), index: Some(0), size, name: None, ranks: Vec::new() };
         Communicator::of(Identity { hash: 9, size }, membership)
     }
 

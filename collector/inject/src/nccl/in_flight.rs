@@ -40,7 +40,7 @@ mod tests {
 
     #[test]
     fn communicators_are_told_of_as_long_as_they_are_there() {
-        let membership = Membership { group: Group(78), index: 0, size: 2, name: None };
+        let membership = Membership { group: Group(78), index: Some(0), size: 2, name: None, ranks: Vec::new() };
         let communicator = Arc::new(Communicator::of(Identity { hash: 78, size: 2 }, membership));
         remember(Arc::downgrade(&communicator));
         communicator.recent.call(SpanKind::AllReduce);

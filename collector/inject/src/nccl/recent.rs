@@ -83,7 +83,8 @@ mod tests {
 
     #[test]
     fn each_collective_counts_once_however_often_it_is_told_of() {
-        let membership = Membership { group: Group(77), index: 0, size: 2, name: Some("tp".into()) };
+        let membership =
+            Membership { group: Group(77), index: Some(0), size: 2, name: Some("tp".into()), ranks: Vec::new() };
         let recent = Recent::default();
         let told = || {
             let (group, asked) = recent.told(&membership);

@@ -120,8 +120,9 @@ fn memberships(rank: Rank, dump: &Dump) -> Vec<Membership> {
     let place = |ranks: &[Rank]| ranks.iter().position(|one| *one == rank);
     let groups = dump.header.pg_config.iter().filter_map(|(name, config)| {
         let (index, size) = (place(&config.ranks.0)?, config.ranks.0.len());
-        let (index, size) = (u32::try_from(index).ok()?, u32::try_from(size).ok()?);
-        Some(Membership { group: number(name, config), index, size, name: Some(config.desc.clone()) })
+        let (index, size) = (Some(u32::try_from(index).ok()?), u32::try_from(size).ok()?);
+        let (group, name) = (number(name, config), Some(config.desc.clone()));
+        Some(Membership { group, index, size, name, ranks: Vec::new() })
     });
     groups.collect()
 }

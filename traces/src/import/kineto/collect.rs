@@ -4,6 +4,7 @@
 //! which of them such a call was in. Annotations on the device's side are copies of those of the host.
 
 use std::{
+    borrow::Cow,
     collections::{BTreeMap, HashMap},
     ops::ControlFlow,
 };
@@ -28,6 +29,7 @@ use crate::{
     driver_call::DriverCall,
     ids::{Correlation, Group, NameId, Nanos, Rank, Sequence, Stream},
     kernels::{AskedCommunication, Carrier, KernelKind},
+    membership::Membership,
     operators::Shapes,
     tables::Span,
     vocabulary::SpanKind,
@@ -35,6 +37,8 @@ use crate::{
 
 /// How many kinds of events that are not read are told apart.
 const MOST_KINDS: usize = 16;
+/// How many groups a rank is in that it does not list, at most.
+const MOST_GROUPS: usize = 1 << 12;
 
 /// PyTorch's number for memory of the host.
 const HOST: i32 = 0;
@@ -56,10 +60,52 @@ pub(super) struct Collected {
     operator_layout: Layout<OperatorKey>,
     /// This rank's place in each group that has messages, by the group's name.
     places: HashMap<String, Option<u16>>,
+    pub(super) besides: Besides,
+}
+
+/// What events tell besides what is kept of each.
+#[derive(Debug, Default)]
+pub(super) struct Besides {
     /// How many events were read, those of no use included.
     pub(super) events: u64,
     /// How many events there are of kinds that are not read: those of devices of other makers.
     pub(super) not_read: BTreeMap<String, u64>,
+    /// The groups that the trace does not list.
+    pub(super) groups: BTreeMap<Group, NamedGroup>,
+}
+
+impl Besides {
+    pub(super) fn add(&mut self, other: Besides) {
+        self.events += other.events;
+        for (kind, count) in other.not_read {
+            *self.not_read.entry(kind).or_default() += count;
+        }
+        self.groups.extend(other.groups);
+    }
+}
+
+/// A group as events name it.
+#[derive(Debug)]
+pub(super) struct NamedGroup {
+    purpose: Option<String>,
+    /// Long lists are cut short, and then no list any more.
+    ranks: Vec<Rank>,
+    size: Option<u32>,
+}
+
+impl NamedGroup {
+    fn of(arguments: &Arguments<'_>) -> NamedGroup {
+        NamedGroup {
+            purpose: text(arguments.group_purpose()).map(Cow::into_owned),
+            ranks: listed_ranks(arguments).unwrap_or_default(),
+            size: number(arguments.group_size()),
+        }
+    }
+
+    /// What a rank is in it.
+    pub(super) fn membership(self, rank: Rank, group: Group) -> Option<Membership> {
+        Membership::listed(rank, group, self.ranks, self.size, self.purpose)
+    }
 }
 
 impl Visit for Collected {
@@ -72,7 +118,7 @@ impl Visit for Collected {
     }
 
     fn event(&mut self, event: &Event<'_>) -> ControlFlow<()> {
-        self.events += 1;
+        self.besides.events += 1;
         match event.mark {
             Some(TraceEventType::Begin) => self.open.begin(event),
             Some(TraceEventType::End) => match self.open.end(event) {
@@ -85,7 +131,7 @@ impl Visit for Collected {
     }
 
     fn skip(&mut self) {
-        self.events += 1;
+        self.besides.events += 1;
     }
 }
 
@@ -101,9 +147,10 @@ impl Collected {
     }
 
     fn look_at(&mut self, event: &Event<'_>) {
-        let is_counted = |kind: &&str| self.not_read.len() < MOST_KINDS || self.not_read.contains_key(*kind);
+        let not_read = &mut self.besides.not_read;
+        let is_counted = |kind: &&str| not_read.len() < MOST_KINDS || not_read.contains_key(*kind);
         if let Some(kind) = event.not_read().filter(is_counted) {
-            *self.not_read.entry(kind.to_owned()).or_default() += 1;
+            *not_read.entry(kind.to_owned()).or_default() += 1;
         }
         if let Some(meaning) = event.meaning() {
             self.take(meaning, event);
@@ -228,15 +275,20 @@ impl Collected {
     }
 
     /// The group of a collective. One that the trace did not list gets a number that is the same on all ranks.
-    fn group(&self, event: &Event<'_>) -> Option<Group> {
+    fn group(&mut self, event: &Event<'_>) -> Option<Group> {
         let name = text(event.arguments().group())?;
-        Some(self.groups.get(name.as_ref()).copied().unwrap_or_else(|| {
-            let mut key = crc32fast::Hasher::new();
-            key.update(name.as_bytes());
-            let ranks = event.arguments().group_ranks().map(TraceValue::written);
-            key.update(ranks.unwrap_or_default().as_bytes());
-            Group::hashed(key.finalize())
-        }))
+        if let Some(listed) = self.groups.get(name.as_ref()) {
+            return Some(*listed);
+        }
+        let mut key = crc32fast::Hasher::new();
+        key.update(name.as_bytes());
+        let ranks = event.arguments().group_ranks().map(TraceValue::written);
+        key.update(ranks.unwrap_or_default().as_bytes());
+        let group = Group::hashed(key.finalize());
+        if self.besides.groups.len() < MOST_GROUPS {
+            self.besides.groups.entry(group).or_insert_with(|| NamedGroup::of(event.arguments()));
+        }
+        Some(group)
     }
 
     /// Takes what a thread asks of a group, if it is a message.
@@ -262,10 +314,8 @@ impl Collected {
         if let Some(known) = self.places.get(name.as_ref()) {
             return *known;
         }
-        // PyTorch writes the list as a text, and cuts long ones short.
-        let listed =
-            text(event.arguments().group_ranks()).and_then(|ranks| serde_json::from_str::<Vec<u32>>(&ranks).ok());
-        let place = self.rank.zip(listed).and_then(|(rank, ranks)| ranks.iter().position(|other| *other == rank.0));
+        let listed = self.rank.zip(listed_ranks(event.arguments()));
+        let place = listed.and_then(|(rank, ranks)| ranks.iter().position(|other| *other == rank));
         let place = place.and_then(|place| u16::try_from(place).ok());
         self.places.insert(name.into_owned(), place);
         place
@@ -294,6 +344,11 @@ impl Collected {
             });
         }
     }
+}
+
+/// The ranks of a group, which PyTorch writes as a text, and cuts short where they are many.
+fn listed_ranks(arguments: &Arguments<'_>) -> Option<Vec<Rank>> {
+    serde_json::from_str(&text(arguments.group_ranks())?).ok()
 }
 
 /// What an operator is given, from the trace's words for it.

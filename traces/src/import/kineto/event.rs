@@ -446,8 +446,12 @@ arguments! {
     element_type = "dtype",
     /// The group that communicates.
     group = "Process Group Name",
-    /// Its ranks.
+    /// Its ranks. Long lists are cut short.
     group_ranks = "Process Group Ranks",
+    /// How many they are.
+    group_size = "Group size",
+    /// What it is for.
+    group_purpose = "Process Group Description",
     /// The rank that a message comes from, by its place in the group.
     source = "Src Rank",
     /// The rank that a message goes to.

@@ -11,19 +11,17 @@ use super::{
     header::{Header, ProcessGroup},
     one_process::refuse_those_of_one_process,
     opening::{Opening, process, said_rank},
-    trace::{KinetoTrace, Opened},
+    trace::{EARLIEST, KinetoTrace, Opened},
 };
 use crate::{
     clock::{ClockRecord, ClockSnapshot},
     error::{ImportError, TraceError},
     ids::{Group, Nanos, Rank},
+    membership::Membership,
     notes::{CollectorNotes, CollectorSource, MemoryAtStart, MemoryCategories, PeakFrom, PhasesFrom, SequencesFrom},
     rank_info::RankInfo,
     run_info::{GroupInfo, RunInfo, RunSource},
 };
-
-/// No trace was recorded before this, in 2001: what says so counts from something else than 1970.
-const EARLIEST: Nanos = Nanos(1_000_000_000_000_000_000);
 
 /// Looks at the beginning of a file, which stays open if it is to be kept; an error where it is no trace.
 pub(crate) fn look_at(path: &Path, file: File, keep: bool) -> Result<Opening, TraceError> {
@@ -47,7 +45,8 @@ pub(crate) fn run_of(name: String, traces: Vec<Opening>) -> Result<(RunInfo, Vec
     for ((path, mut trace, header), rank) in traces.into_iter().zip(ranks) {
         trace.groups = groups.on(&header);
         trace.rank = header.distributed.as_ref().and_then(|distributed| distributed.rank);
-        let info = rank_info(rank, &path, &trace, &header);
+        let memberships = groups.memberships(rank, &header);
+        let info = RankInfo { groups: memberships, ..rank_info(rank, &path, &trace, &header) };
         traced.push((path, info, trace));
     }
     traced.sort_by_key(|(_, info, _)| info.rank);
@@ -69,7 +68,7 @@ fn of_one_job(traces: &[Opening]) -> Result<(), TraceError> {
         return apart(one, other, format!("one has {size} ranks, the other {another}"));
     }
     let begin = |(_, trace, _): &&Opening| trace.first.0;
-    // One without a clock may be of any time: it has no events, or is packed and says behind them what times are counted from.
+    // One without a clock may be of any time: it has no events, or does not say what their times are counted from.
     let timed = || traces.iter().filter(|trace| begin(trace) > EARLIEST.0);
     let (first, last) = (timed().min_by_key(begin), timed().max_by_key(begin));
     match first.zip(last) {
@@ -113,8 +112,23 @@ impl Groups {
     /// The numbers of the groups that a rank is in, by the names they have there.
     fn on(&self, header: &Header) -> HashMap<String, Group> {
         let own = header.distributed.iter().flat_map(|distributed| &distributed.pg_config);
-        let number = |group: &ProcessGroup| self.0.iter().position(|other| Groups::key(other) == Groups::key(group));
-        own.filter_map(|group| Some((group.pg_name.clone(), Group(number(group)? as u32)))).collect()
+        own.filter_map(|group| Some((group.pg_name.clone(), self.number(group)?))).collect()
+    }
+
+    /// What a rank is in them.
+    fn memberships(&self, rank: Rank, header: &Header) -> Vec<Membership> {
+        let own = header.distributed.iter().flat_map(|distributed| &distributed.pg_config);
+        own.filter_map(|group| {
+            let name = Some(group.pg_desc.clone()).filter(|purpose| !purpose.is_empty());
+            let size = group.pg_size.and_then(|size| u32::try_from(size).ok());
+            Membership::listed(rank, self.number(group)?, group.ranks.clone(), size, name)
+        })
+        .collect()
+    }
+
+    fn number(&self, group: &ProcessGroup) -> Option<Group> {
+        let place = self.0.iter().position(|other| Groups::key(other) == Groups::key(group))?;
+        Some(Group(place as u32))
     }
 
     /// Those of which it is known what they are for, and who is in them.

@@ -22,7 +22,7 @@ use serde_json::value::RawValue;
 
 use super::{
     super::profile::{Part, Profile, ReaderIds},
-    collect::Collected,
+    collect::{Besides, Collected},
     document::{EventStretch, Supply, Visit, Walked, walk, walk_stretch},
     event::Event,
 };
@@ -69,8 +69,7 @@ struct ReadPiece {
     reader: usize,
     place: usize,
     part: Part,
-    events: u64,
-    not_read: BTreeMap<String, u64>,
+    besides: Besides,
 }
 
 /// The threads that read, as the one that cuts sees them.
@@ -166,7 +165,7 @@ impl Sharing<'_, '_> {
     /// What was read between pieces has its place among them.
     fn end_own_part(&mut self) {
         let (place, part) = (self.next_place(), self.own.profile.part());
-        self.append(ReadPiece { reader: 0, place, part, events: 0, not_read: BTreeMap::new() });
+        self.append(ReadPiece { reader: 0, place, part, besides: Besides::default() });
     }
 
     /// Appends a piece, or keeps it until those before it are there.
@@ -174,10 +173,7 @@ impl Sharing<'_, '_> {
         self.waiting.insert(piece.place, piece);
         while let Some(piece) = self.waiting.remove(&self.appended) {
             self.all.append(piece.part, &mut self.ids[piece.reader]);
-            self.own.events += piece.events;
-            for (kind, count) in piece.not_read {
-                *self.own.not_read.entry(kind).or_default() += count;
-            }
+            self.own.besides.add(piece.besides);
             self.appended += 1;
         }
     }
@@ -218,9 +214,8 @@ impl Task {
             if !is_read || self.collected.open.were_any() {
                 self.has_trouble.store(true, Ordering::Relaxed);
             }
-            let (part, not_read) = (self.collected.profile.part(), mem::take(&mut self.collected.not_read));
-            let events = mem::take(&mut self.collected.events);
-            drop(self.read.send(ReadPiece { reader: self.reader, place, part, events, not_read }));
+            let (part, besides) = (self.collected.profile.part(), mem::take(&mut self.collected.besides));
+            drop(self.read.send(ReadPiece { reader: self.reader, place, part, besides }));
         }
     }
 

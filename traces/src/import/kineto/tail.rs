@@ -25,15 +25,18 @@ const LONGEST: usize = 1 << 20;
 /// How much text is read at most to find where the events end.
 const MOST_READ: usize = 64 << 20;
 
-/// Takes the fields behind the events, if some may be there.
-pub(super) fn take_fields(file: &Arc<File>, header: &mut Header) -> io::Result<()> {
+/// Takes the fields behind the events, if some may be there. Of the events it is known whether their times need a field that
+/// says what they are counted from.
+pub(super) fn take_fields(file: &Arc<File>, header: &mut Header, are_dated: bool) -> io::Result<()> {
     if header.is_full() {
         return Ok(());
     }
     let mut end = match recognize::is_packed(file) {
         false => last_bytes(file)?,
         // All of it has to be unpacked for that. Kineto itself has its fields before the events.
-        true if !header.is_kineto => last_unpacked(unpacked::open(file.clone())?.0),
+        true if !header.is_kineto || !are_dated && header.base_ns == 0 => {
+            last_unpacked(unpacked::open(file.clone())?.0)
+        }
         true => return Ok(()),
     };
     for (key, value) in fields(&mut end).unwrap_or_default() {

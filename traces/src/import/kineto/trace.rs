@@ -50,6 +50,9 @@ const MOST_HEAD_EVENTS: u32 = 1 << 16;
 /// Among how many of them one is looked for that says the process. Those of the host come first.
 const MOST_EVENTS_TO_PROCESS: u32 = 256;
 
+/// No trace was recorded before this, in 2001: what says so counts from something else than 1970.
+pub(super) const EARLIEST: Nanos = Nanos(1_000_000_000_000_000_000);
+
 /// What a file is.
 pub(super) enum Opened {
     /// A trace.
@@ -83,7 +86,8 @@ impl KinetoTrace {
         let walked = walk(Chunks(bytes.take(LONGEST_HEAD)), &mut head);
         let Head { mut header, first, process, is_kineto, .. } = head;
         if walked.instead.is_none() && !walked.is_list {
-            tail::take_fields(&file, &mut header).map_err(TraceError::io("read", path))?;
+            let are_dated = first.is_none_or(|first| first > EARLIEST);
+            tail::take_fields(&file, &mut header, are_dated).map_err(TraceError::io("read", path))?;
         }
         if let Some(what) = what_else(&file, &walked, &header, is_kineto) {
             return Ok(Opened::SomethingElse(what));
@@ -156,7 +160,7 @@ impl KinetoTrace {
             // How much is missing, a file that was cut off does not tell; that something is, it does.
             loss.unreadable_bytes = (loss.unreadable_bytes + left).max(1);
         }
-        let events = text::counted(collected.events, "event");
+        let events = text::counted(collected.besides.events, "event");
         let cut =
             walked.cut.map(|error| format!("it cannot be fully decompressed: it breaks off after {events} ({error})"));
         info.reason = cut.or((!walked.is_whole).then(|| format!("it breaks off after {events}")));
@@ -165,6 +169,8 @@ impl KinetoTrace {
         info.topology.gpu.index = main.filter(|id| collected.header.numbers_gpus(*id));
         info.device = collected.header.device(main).or(info.device);
         info.collector.failed_sources = not_read(&collected, info.reason.is_none());
+        let told = collected.besides.groups.into_iter();
+        info.groups.extend(told.filter_map(|(group, named)| named.membership(info.rank, group)));
         let state = if info.reason.is_some() { State::Interrupted } else { State::Complete };
         Ok(ImportedRank { info, state, data: assemble(collected.profile), loss })
     }
@@ -225,7 +231,7 @@ fn alone(supply: impl Supply, mut collected: Collected) -> (Collected, Walked) {
 /// What of a trace is missing, or there and not read. What one lacks that is not whole may stand behind its end.
 fn not_read(collected: &Collected, is_whole: bool) -> Option<FailedSources> {
     let mut failed = FailedSources::default();
-    for (kind, count) in &collected.not_read {
+    for (kind, count) in &collected.besides.not_read {
         failed
             .0
             .insert(kind.clone(), format!("not read; the trace has {} of this kind", text::counted(*count, "event")));
@@ -233,7 +239,7 @@ fn not_read(collected: &Collected, is_whole: bool) -> Option<FailedSources> {
     if is_whole && collected.profile.rows.activities.is_empty() {
         let why = match collected.profile.rows.operators.len() {
             0 => "the trace has none".to_owned(),
-            _ if !collected.not_read.is_empty() => "the trace has none of a kind that is read".to_owned(),
+            _ if !collected.besides.not_read.is_empty() => "the trace has none of a kind that is read".to_owned(),
             operators => format!(
                 "the trace has none, but {} of the host; if the program uses a GPU, record it with ProfilerActivity.CUDA",
                 text::counted(operators as u64, "operator")

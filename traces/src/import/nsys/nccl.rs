@@ -99,8 +99,10 @@ impl NcclRanges {
     /// The groups that a rank is in.
     pub(super) fn memberships(&self, place: Place) -> Vec<Membership> {
         let own = self.communicators.iter().filter(|known| known.device.is_none_or(|device| device == place.device));
-        let of_rank =
-            |known: &Communicator| Membership { group: known.group, index: known.index, size: known.size, name: None };
+        let of_rank = |known: &Communicator| {
+            let (group, index, size) = (known.group, Some(known.index), known.size);
+            Membership { group, index, size, name: None, ranks: Vec::new() }
+        };
         own.map(of_rank).collect()
     }
 

@@ -133,7 +133,7 @@ impl Spoken for V5 {
 }
 
 fn known() -> Communicator {
-    let membership = Membership { group: group(HASH), index: 0, size: 4, name: None };
+    let membership = Membership { group: group(HASH), index: Some(0), size: 4, name: None, ranks: Vec::new() };
     Communicator::of(Identity { hash: HASH, size: 4 }, membership)
 }
 
