@@ -125,23 +125,44 @@ impl Launches {
         self.by_time.is_empty()
     }
 
-    /// Whether what begins at the end of a stretch of time was launched in that time; where its call is not known, whether
-    /// anything was.
-    pub(crate) fn is_in(&self, (from, to): (i64, i64), call: Call) -> bool {
-        self.time_of(call, to).map_or_else(|| self.any_in(from, to), |time| time >= from)
-    }
-
-    /// When a call launched what begins at a time.
-    fn time_of(&self, call: Call, begins: i64) -> Option<i64> {
-        let launch = |index: &u32| self.by_time[*index as usize];
-        let later = self.by_call.partition_point(|index| (launch(index).call, launch(index).time) <= (call, begins));
-        let last = launch(&self.by_call[later.checked_sub(1)?]);
-        (last.call == call).then_some(last.time)
-    }
-
     fn any_in(&self, from: i64, to: i64) -> bool {
         let first = self.by_time.partition_point(|launch| launch.time < from);
         self.by_time.get(first).is_some_and(|launch| launch.time < to)
+    }
+}
+
+/// Finds launches. What runs next was mostly launched soon after.
+pub(crate) struct LaunchFinder<'a> {
+    launches: &'a Launches,
+    /// The last one that was found, by call.
+    next: usize,
+}
+
+/// So many of the next launches are looked at before all of them are.
+const SOON: usize = 16;
+
+impl LaunchFinder<'_> {
+    pub(crate) fn new(launches: &Launches) -> LaunchFinder<'_> {
+        LaunchFinder { launches, next: 0 }
+    }
+
+    /// Whether what begins at the end of a stretch of time was launched in that time; where its call is not known, whether
+    /// anything was.
+    pub(crate) fn is_in(&mut self, (from, to): (i64, i64), call: Call) -> bool {
+        self.time_of(call, to).map_or_else(|| self.launches.any_in(from, to), |time| time >= from)
+    }
+
+    /// When a call launched what begins at a time.
+    fn time_of(&mut self, call: Call, begins: i64) -> Option<i64> {
+        let Launches { by_time, by_call } = self.launches;
+        let launch = |index: &u32| by_time[*index as usize];
+        let is_before = |index: &u32| (launch(index).call, launch(index).time) <= (call, begins);
+        let soon = &by_call[self.next..by_call.len().min(self.next + SOON)];
+        let found = soon.iter().position(|index| !is_before(index)).filter(|more| *more > 0);
+        let later = found.map_or_else(|| by_call.partition_point(is_before), |more| self.next + more);
+        self.next = later.saturating_sub(1);
+        let last = launch(&by_call[later.checked_sub(1)?]);
+        (last.call == call).then_some(last.time)
     }
 }
 

@@ -16,8 +16,8 @@ use stepscope_traces::Names;
 use crate::{
     figures::{Class, IdleReason, IdleShare},
     rank::{
-        activity::{Activities, Call},
-        host_calls::HostCalls,
+        activity::Activities,
+        host_calls::{HostCalls, LaunchFinder},
         intervals::Intervals,
     },
 };
@@ -54,6 +54,7 @@ impl IdleReasons {
         // When what ran so far began without a break to speak of and is over, and what was over last.
         let mut covered: Option<(i64, i64, usize)> = None;
         let mut behind: Option<Behind> = None;
+        let mut launches = LaunchFinder::new(&host.launches);
         for (index, activity) in activities.items.iter().enumerate() {
             let idle = covered.filter(|(_, end, _)| *end < activity.start);
             if let Some((busy_from, end, last)) = idle {
@@ -62,7 +63,8 @@ impl IdleReasons {
                     activities.place(last).class == Class::Copy && is_to_host(names.get(last.name).unwrap_or_default())
                 };
                 let stretch = (end, activity.start);
-                let rest = rest(host, stretch, activity.call, copies_to_host);
+                let is_late = launches.is_in(stretch, activity.call);
+                let rest = rest(host, stretch, is_late, copies_to_host);
                 // A host that waits for what was launched already delays nothing, nor does one that waits for room in the queue.
                 let said = if rest == IdleReason::Queue { &said[..said.len() - 2] } else { &said };
                 behind = Behind::at(said, busy_from, end).or(behind.filter(|behind| behind.is_near(end)));
@@ -134,9 +136,9 @@ impl Behind {
     }
 }
 
-/// Why what is left of a stretch is idle that ends when what a call launched begins.
-fn rest(host: &HostCalls, (start, end): (i64, i64), next: Call, copies_to_host: impl Fn() -> bool) -> IdleReason {
-    if host.launches.is_in((start, end), next) {
+/// Why what is left of a stretch is idle, of which it is known whether what ends it was launched in it.
+fn rest(host: &HostCalls, (start, end): (i64, i64), is_late: bool, copies_to_host: impl Fn() -> bool) -> IdleReason {
+    if is_late {
         IdleReason::Launches
     } else if !host.launches.is_empty() || host.waits.covered(start, end) == end - start {
         IdleReason::Queue
@@ -206,7 +208,10 @@ mod tests {
 
     use super::*;
     use crate::{
-        rank::host_calls::{self, Launch},
+        rank::{
+            activity::Call,
+            host_calls::{self, Launch},
+        },
         test_runs::span,
     };
 

@@ -6,11 +6,12 @@ use std::{
 };
 
 use anyhow::{Result, anyhow};
+use sha2::{Digest, Sha256};
 use stepscope_traces::{Rank, Run, Segment};
 
 use crate::output::WholeDirectory;
 
-/// The name of a folder is no longer, in bytes: file systems take 255.
+/// The name of a folder is little longer, in bytes: file systems take 255.
 const LONGEST: usize = 200;
 /// What stands for no name.
 const UNKNOWN: &str = "__HIVE_DEFAULT_PARTITION__";
@@ -56,7 +57,8 @@ fn called(path: &Path) -> String {
 }
 
 /// A name as a part of a path, which readers write back: all but letters, digits and a few signs as `%20`. Letters of other
-/// alphabets are themselves: Spark would read their bytes one by one.
+/// alphabets are themselves: Spark would read their bytes one by one. Of a long one, the beginning and what tells it from others
+/// that begin alike.
 fn escaped(name: &str) -> String {
     let mut escaped = String::new();
     for character in name.chars() {
@@ -64,11 +66,20 @@ fn escaped(name: &str) -> String {
         let bytes = character.encode_utf8(&mut [0; 4]).bytes().map(|byte| format!("%{byte:02X}")).collect::<String>();
         let next = if plain { character.to_string() } else { bytes };
         if escaped.len() + next.len() > LONGEST {
-            break;
+            return format!("{escaped}-{}", told_apart(name));
         }
         escaped += &next;
     }
-    if escaped.is_empty() { UNKNOWN.into() } else { escaped }
+    match escaped.as_str() {
+        "" => UNKNOWN.into(),
+        UNKNOWN => escaped.replace('_', "%5F"),
+        _ => escaped,
+    }
+}
+
+/// A few letters that other names do not have.
+fn told_apart(name: &str) -> String {
+    Sha256::digest(name).iter().take(4).map(|byte| format!("{byte:02x}")).collect()
 }
 
 #[cfg(test)]
@@ -84,10 +95,11 @@ mod tests {
             ("é", "é"),
             ("\u{200b}", "%E2%80%8B"),
             ("", UNKNOWN),
+            (UNKNOWN, "%5F%5FHIVE%5FDEFAULT%5FPARTITION%5F%5F"),
         ] {
             assert_eq!(escaped(name), expected);
         }
-        assert!(escaped(&"é".repeat(300)).len() <= LONGEST);
-        assert!(escaped(&"é".repeat(300)).len().is_multiple_of(2));
+        let [one, other] = ["one", "other"].map(|end| escaped(&format!("{}{end}", "é".repeat(300))));
+        assert!(one.len() < 255 && one.starts_with(&"é".repeat(100)) && one != other, "{one}");
     }
 }
