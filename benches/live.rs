@@ -1,7 +1,7 @@
 //! What the dashboard takes, beside what it may take: `cargo bench --bench live`.
 //!
-//! A frame is drawn of 64 ranks with a million spans each. Another process writes 200,000 spans a second, and the dashboard
-//! follows it. And a training is watched by another process, which is held every other while.
+//! A frame is drawn of 64 ranks with a million spans each. Another process writes 200,000 spans a second, or 1,024 ranks, and the
+//! dashboard follows it. And a training is watched by another process, which is held every other while.
 
 mod figures;
 mod live_run;
@@ -36,13 +36,14 @@ use stepscope_tui::{Dashboard, Options, Size, Source, ThemeName, View};
 
 use crate::{
     figures::{Estimate, Table},
-    live_run::SPANS_A_SECOND,
+    live_run::{FAST, Growth, WIDE},
 };
 
 type Outcome<T> = Result<T, Box<dyn Error>>;
 
 /// Tells this program, as another process, to write a run, or to watch one.
 const WRITE: &str = "--write-a-run";
+const WRITE_WIDE: &str = "--write-a-wide-run";
 const WATCH: &str = "--watch-a-run";
 const SIZE: Size = Size { width: 200, height: 60 };
 const FOLLOWED: Duration = Duration::from_secs(30);
@@ -56,14 +57,18 @@ fn main() -> Outcome<()> {
     let arguments: Vec<String> = std::env::args().collect();
     let told_to = |what: &str| arguments.iter().position(|argument| argument == what).map(|at| &arguments[at + 1]);
     if let Some(run) = told_to(WRITE) {
-        return live_run::write(Path::new(run));
+        return live_run::write(Path::new(run), FAST);
+    }
+    if let Some(run) = told_to(WRITE_WIDE) {
+        return live_run::write(Path::new(run), WIDE);
     }
     if let Some(run) = told_to(WATCH) {
         return watch(Path::new(run));
     }
     let scratch = tempfile::tempdir()?;
     let mut table = Table::default();
-    follow(&scratch.path().join("live"), &mut table)?;
+    follow(&scratch.path().join("live"), (WRITE, FAST), &mut table)?;
+    follow(&scratch.path().join("large"), (WRITE_WIDE, WIDE), &mut table)?;
     train(&scratch.path().join("training"), &mut table)?;
     draw(&scratch.path().join("wide"), &mut table)?;
     println!("{table}");
@@ -104,8 +109,8 @@ fn draw(run: &Path, table: &mut Table) -> Outcome<()> {
 }
 
 /// Follows a run that another process writes.
-fn follow(run: &Path, table: &mut Table) -> Outcome<()> {
-    let mut writer = another(WRITE, run)?;
+fn follow(run: &Path, (write, growth): (&str, Growth), table: &mut Table) -> Outcome<()> {
+    let mut writer = another(write, run)?;
     let mut said = BufReader::new(writer.stdout.take().ok_or("no stdout")?).lines();
     said.next().ok_or("the writer did not begin")??;
     let (send, flushed) = mpsc::channel();
@@ -143,7 +148,9 @@ fn follow(run: &Path, table: &mut Table) -> Outcome<()> {
     writer.kill()?;
     writer.wait()?;
     listener.join().map_err(|_| "the listener panicked")?;
-    table.at_most(&format!("following {SPANS_A_SECOND} spans/s, of a core"), "%", 20.0, Estimate::exact(100.0 * share));
+    let Growth { ranks, spans_a_second, .. } = growth;
+    let cost = format!("following {ranks} ranks and {spans_a_second} spans/s, of a core");
+    table.at_most(&cost, "%", 20.0, Estimate::exact(100.0 * share));
     table.at_most("its memory at the end, over half way", "x", 1.1, Estimate::exact(grown));
     table.at_most("its memory at the end", "MB", 500.0, Estimate::exact(megabytes_in_use()?));
     table.at_most("from flushed to drawn", "ms", 500.0, Estimate::of(late, |sorted| sorted[sorted.len() * 95 / 100]));

@@ -1,8 +1,7 @@
 //! Reads a rank's files while they grow.
 
 use std::{
-    fs::File,
-    io::{self, Read},
+    io::Read,
     marker::PhantomData,
     path::{Path, PathBuf},
 };
@@ -10,6 +9,7 @@ use std::{
 use crate::{
     error::TraceError,
     format::scan::{Scanner, Tally},
+    growing_file::GrowingFile,
     ids::Nanos,
     loss::Loss,
     rank_data::{RankData, Survey, TableSurvey},
@@ -46,21 +46,21 @@ pub struct More {
 }
 
 impl Follower {
-    pub(crate) fn new(directory: &Path, window: Window) -> Result<Follower, TraceError> {
-        Ok(Follower {
-            spans: TableTail::new(directory, window)?,
-            memory: TableTail::new(directory, window)?,
+    pub(crate) fn new(directory: &Path, window: Window) -> Follower {
+        Follower {
+            spans: TableTail::new(directory, window),
+            memory: TableTail::new(directory, window),
             // The recorder's own counters tell what it dropped, whatever the window.
-            counters: TableTail::new(directory, Window::ALL)?,
-            strings: TableTail::new(directory, Window::ALL)?,
+            counters: TableTail::new(directory, Window::ALL),
+            strings: TableTail::new(directory, Window::ALL),
             window,
             dropped_events: 0,
-        })
+        }
     }
 
     /// When a rank counted something last, by its own clock.
     pub(crate) fn newest_counter(directory: &Path) -> Option<Nanos> {
-        let mut counters: TableTail<CounterSamples> = TableTail::new(directory, Window::NONE).ok()?;
+        let mut counters: TableTail<CounterSamples> = TableTail::new(directory, Window::NONE);
         let mut nothing = CounterSamples::default();
         counters.poll(&mut nothing).ok()?;
         counters.finish(&mut nothing);
@@ -172,7 +172,7 @@ struct TableTail<T> {
     /// The segment that it is in, if it is in one.
     segment: Option<u64>,
     /// `None` until the recorder has made it.
-    file: Option<File>,
+    file: Option<GrowingFile>,
     bytes: u64,
     scanner: Scanner,
     window: Window,
@@ -180,10 +180,9 @@ struct TableTail<T> {
 }
 
 impl<T: Table> TableTail<T> {
-    fn new(rank: &Path, window: Window) -> Result<TableTail<T>, TraceError> {
-        let scanner = Scanner::new().map_err(TraceError::io("decompress", rank))?;
-        let rank = rank.to_owned();
-        Ok(TableTail { rank, segment: None, file: None, bytes: 0, scanner, window, table: PhantomData })
+    fn new(rank: &Path, window: Window) -> TableTail<T> {
+        let (rank, scanner) = (rank.to_owned(), Scanner::new());
+        TableTail { rank, segment: None, file: None, bytes: 0, scanner, window, table: PhantomData }
     }
 
     fn path(&self) -> PathBuf {
@@ -200,7 +199,7 @@ impl<T: Table> TableTail<T> {
     fn poll_pieces(
         &mut self,
         table: &mut T,
-        first: fn(&mut T, &File, u64, usize),
+        first: fn(&mut T, &GrowingFile, u64, usize),
         mut piece: impl FnMut(&mut T),
     ) -> Result<(), TraceError> {
         loop {
@@ -223,7 +222,7 @@ impl<T: Table> TableTail<T> {
             let Some(next) = self.next_segment() else { break };
             read += self.read(table, bytes - read)?;
             if read < bytes {
-                self.enter(next, table)?;
+                self.enter(next, table);
                 read += self.read(table, bytes - read)?;
             }
         }
@@ -234,31 +233,27 @@ impl<T: Table> TableTail<T> {
     fn read(&mut self, table: &mut T, bytes: u64) -> Result<u64, TraceError> {
         if self.file.is_none() {
             let path = self.path();
-            self.file = match open_regular(&path) {
-                Ok(file) => Some(file),
-                Err(error) if error.kind() == io::ErrorKind::NotFound => None,
-                Err(error) => return Err(TraceError::io("open", &path)(error)),
-            };
+            self.file = GrowingFile::open(path.clone()).map_err(TraceError::io("open", &path))?;
         }
-        let Some(file) = &self.file else { return Ok(0) };
-        let pending = self.scanner.pending_mut();
-        let read =
-            file.take(bytes).read_to_end(pending).map_err(|error| TraceError::io("read", &self.path())(error))?;
+        let Some(file) = &mut self.file else { return Ok(0) };
+        let read = file.read_more(self.scanner.pending_mut(), bytes);
+        let read = read.map_err(|error| TraceError::io("read", &self.path())(error))?;
         if read > 0 {
             self.scanner.drain(self.window, table);
-            self.bytes += read as u64;
+            self.bytes += read;
         }
-        Ok(read as u64)
+        Ok(read)
     }
 
-    /// The segment after the one that it is in.
+    /// The segment after the one that it is in. A table that has rows outside of segments has none.
     fn next_segment(&self) -> Option<u64> {
-        let segments = if T::IS_TIMED { ring::segments(&self.rank) } else { Vec::new() };
+        let is_outside = self.segment.is_none() && self.scanner.tally().rows > 0;
+        let segments = if T::IS_TIMED && !is_outside { ring::segments(&self.rank) } else { Vec::new() };
         segments.into_iter().find(|number| self.segment.is_none_or(|segment| *number > segment))
     }
 
     /// Goes on with another segment. Whoever begins with one that is not the first is told what still holds of those before.
-    fn enter(&mut self, number: u64, table: &mut T) -> Result<(), TraceError> {
+    fn enter(&mut self, number: u64, table: &mut T) {
         self.scanner.drain_to_end(self.window, table);
         let is_next = self.segment.map_or(0, |segment| segment + 1) == number && self.file.is_some();
         self.scanner.change_file(is_next || number == 0);
@@ -266,7 +261,7 @@ impl<T: Table> TableTail<T> {
         self.file = None;
         if T::IS_RETOLD && is_first {
             let path = ring::segment(&self.rank, number).join(ring::HELD);
-            let mut scanner = Scanner::new().map_err(TraceError::io("decompress", &path))?;
+            let mut scanner = Scanner::new();
             // Without it, what was allocated before is not known.
             if let Ok(mut file) = open_regular(&path)
                 && file.read_to_end(scanner.pending_mut()).is_ok()
@@ -274,7 +269,6 @@ impl<T: Table> TableTail<T> {
                 scanner.drain_to_end(self.window, table);
             }
         }
-        Ok(())
     }
 
     fn finish(&mut self, table: &mut T) {
@@ -297,8 +291,7 @@ impl<T: Table> TableTail<T> {
 
 /// Makes room for what the rest of a file probably holds, from what its first chunk held, so that a column is not
 /// copied again and again while it grows.
-fn make_room<T: Table>(table: &mut T, file: &File, read: u64, rows: usize) {
-    let length = file.metadata().map_or(0, |metadata| metadata.len());
-    let rest = (length.saturating_sub(read).saturating_mul(rows as u64) / read).min(MOST_ROOM);
+fn make_room<T: Table>(table: &mut T, file: &GrowingFile, read: u64, rows: usize) {
+    let rest = (file.len().saturating_sub(read).saturating_mul(rows as u64) / read).min(MOST_ROOM);
     table.columns_mut().into_iter().for_each(|column| column.reserve(rest as usize));
 }

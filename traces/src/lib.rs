@@ -38,6 +38,7 @@ mod format;
 #[cfg(test)]
 #[path = "../../tests/support/fuzz.rs"]
 mod fuzz;
+mod growing_file;
 mod ids;
 mod import;
 mod incident;

@@ -1,5 +1,7 @@
 //! Messages into tables.
 
+use std::cell::RefCell;
+
 use arrow_ipc::{CompressionType, Message, RecordBatch};
 use zstd::bulk::Decompressor;
 
@@ -45,52 +47,48 @@ impl<'a> BatchHead<'a> {
     }
 }
 
-/// Reads batches; keeps its context from one to the next.
-pub(crate) struct Decoder {
-    decompressor: Decompressor<'static>,
+/// Appends a batch to a table, or leaves the table as it was.
+pub(crate) fn append<T: Table>(head: &BatchHead<'_>, body: &[u8], table: &mut T) -> Result<(), Malformed> {
+    let before = table.len();
+    let result = append_columns(head, body, table);
+    if result.is_err() {
+        table.columns_mut().into_iter().for_each(|column| column.truncate(before));
+    }
+    result
 }
 
-impl Decoder {
-    pub(crate) fn new() -> std::io::Result<Decoder> {
-        Ok(Decoder { decompressor: Decompressor::new()? })
-    }
+fn append_columns<T: Table>(head: &BatchHead<'_>, body: &[u8], table: &mut T) -> Result<(), Malformed> {
+    let compressed = match head.batch.compression() {
+        None => false,
+        Some(compression) if compression.codec() == CompressionType::ZSTD => true,
+        Some(_) => return Err(Malformed),
+    };
+    let buffers = head.batch.buffers().ok_or(Malformed)?;
+    let buffers = buffers.iter().map(|buffer| (buffer.offset(), buffer.length()));
+    let mut source = BodyBuffers { body, buffers, next: &[], compressed };
+    source.advance()?;
+    let mut columns = table.columns_mut().into_iter().enumerate();
+    columns.try_for_each(|(index, column)| match index < head.columns {
+        true => column.append(head.rows, &mut source),
+        false => column.append_unknown(head.rows),
+    })
+}
 
-    /// Appends a batch to a table, or leaves the table as it was.
-    pub(crate) fn append<T: Table>(
-        &mut self,
-        head: &BatchHead<'_>,
-        body: &[u8],
-        table: &mut T,
-    ) -> Result<(), Malformed> {
-        let before = table.len();
-        let result = self.append_columns(head, body, table);
-        if result.is_err() {
-            table.columns_mut().into_iter().for_each(|column| column.truncate(before));
-        }
-        result
-    }
+thread_local! {
+    /// What decompresses on this thread. It takes 100 kB, and a run may have thousands of tables that are read by turns.
+    static DECOMPRESSOR: RefCell<Option<Decompressor<'static>>> = const { RefCell::new(None) };
+}
 
-    fn append_columns<T: Table>(&mut self, head: &BatchHead<'_>, body: &[u8], table: &mut T) -> Result<(), Malformed> {
-        let compressed = match head.batch.compression() {
-            None => false,
-            Some(compression) if compression.codec() == CompressionType::ZSTD => true,
-            Some(_) => return Err(Malformed),
+/// Decompresses what has just this length.
+fn decompress(packed: &[u8], into: &mut [u8]) -> Result<(), Malformed> {
+    DECOMPRESSOR.with_borrow_mut(|kept| {
+        let decompressor = match kept {
+            Some(decompressor) => decompressor,
+            None => kept.insert(Decompressor::new().map_err(|_| Malformed)?),
         };
-        let buffers = head.batch.buffers().ok_or(Malformed)?;
-        let mut source = BodyBuffers {
-            body,
-            buffers: buffers.iter().map(|buffer| (buffer.offset(), buffer.length())),
-            next: &[],
-            compressed,
-            decompressor: &mut self.decompressor,
-        };
-        source.advance()?;
-        let mut columns = table.columns_mut().into_iter().enumerate();
-        columns.try_for_each(|(index, column)| match index < head.columns {
-            true => column.append(head.rows, &mut source),
-            false => column.append_unknown(head.rows),
-        })
-    }
+        let written = decompressor.decompress_to_buffer(packed, into).map_err(|_| Malformed)?;
+        if written == into.len() { Ok(()) } else { Err(Malformed) }
+    })
 }
 
 /// The buffers of a body, in order.
@@ -100,7 +98,6 @@ struct BodyBuffers<'a, I> {
     /// The buffer that is read next: empty, or a length and bytes.
     next: &'a [u8],
     compressed: bool,
-    decompressor: &'a mut Decompressor<'static>,
 }
 
 impl<I: Iterator<Item = (i64, i64)>> BodyBuffers<'_, I> {
@@ -146,12 +143,7 @@ impl<I: Iterator<Item = (i64, i64)>> BufferSource for BodyBuffers<'_, I> {
         let next = self.next;
         match self.split_next()? {
             (STORED, data) => into.copy_from_slice(data),
-            _ => {
-                let written = self.decompressor.decompress_to_buffer(&next[8..], into).map_err(|_| Malformed)?;
-                if written != into.len() {
-                    return Err(Malformed);
-                }
-            }
+            _ => decompress(&next[8..], into)?,
         }
         self.advance()
     }

@@ -3,7 +3,7 @@
 use memchr::memmem;
 
 use super::{
-    decode::{BatchHead, Decoder},
+    decode::{self, BatchHead},
     frame::{CONTINUATION, END_OF_STREAM, Frame},
 };
 use crate::{ids::Nanos, loss::Loss, tables::Table, window::Window};
@@ -34,7 +34,6 @@ impl Tally {
 
 /// Reads the bytes of one file, in pieces of any size.
 pub(crate) struct Scanner {
-    decoder: Decoder,
     /// Bytes that were given and not yet understood.
     pending: Vec<u8>,
     /// The number of the row that should come next; unknown, where it is not told what was before.
@@ -43,8 +42,8 @@ pub(crate) struct Scanner {
 }
 
 impl Scanner {
-    pub(crate) fn new() -> std::io::Result<Scanner> {
-        Ok(Scanner { decoder: Decoder::new()?, pending: Vec::new(), next_row: Some(0), tally: Tally::default() })
+    pub(crate) fn new() -> Scanner {
+        Scanner { pending: Vec::new(), next_row: Some(0), tally: Tally::default() }
     }
 
     /// Where to put the bytes that come next in the file.
@@ -136,14 +135,14 @@ impl Scanner {
             Some(time) if !window.may_touch(time) && time.1 < Nanos(i64::MAX) => true,
             Some(time) if !window.surely_touches(time) => {
                 let mut batch = T::default();
-                let read = self.decoder.append(head, body, &mut batch).is_ok();
+                let read = decode::append(head, body, &mut batch).is_ok();
                 endless = batch.leave_out_endless(0);
                 table.append_within(&batch, window);
                 read
             }
             _ => {
                 let before = table.len();
-                let read = self.decoder.append(head, body, table).is_ok();
+                let read = decode::append(head, body, table).is_ok();
                 endless = table.leave_out_endless(before);
                 read
             }

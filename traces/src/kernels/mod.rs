@@ -1,10 +1,11 @@
 //! What a kernel is, told by its name: what kind of work it does, whose it is, and what else the name says.
 //!
 //! A name is taken apart ([`name`]), its words are looked up in the rules of `catalogue.txt` ([`rules`]), and what names of
-//! matrix products say besides is read from it ([`features`]). Each name is looked up once, where it comes in.
+//! matrix products say besides is read from it ([`features`]). Each name is looked up once ([`known`]).
 
 mod asked_communication;
 mod features;
+mod known;
 mod name;
 mod rules;
 mod words;
@@ -98,6 +99,10 @@ pub struct KernelKind {
 impl KernelKind {
     /// What a kernel of this name is.
     pub fn of(name: &str) -> KernelKind {
+        known::known(name, || KernelKind::look_up(name))
+    }
+
+    fn look_up(name: &str) -> KernelKind {
         let parsed = KernelName::of(name);
         let words = parsed.words();
         let rule = RULES.iter().find(|rule| rule.matches(&parsed, &words));

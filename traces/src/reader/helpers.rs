@@ -89,7 +89,7 @@ fn did_anything(rank: &RankDirectory) -> bool {
     }
     let (mut activity, mut memory) = (false, false);
     let trains = |kind: SpanKind| !kind.is_annotation() || matches!(kind, SpanKind::Step | SpanKind::Phase);
-    let Ok(mut follower) = Follower::new(&rank.path, Window::ALL) else { return true };
+    let mut follower = Follower::new(&rank.path, Window::ALL);
     let spans = |_: &RankData, spans: &mut Spans| activity |= spans.rows().any(|span| trains(span.kind));
     let visited = follower.visit(&mut RankData::default(), spans, |events| memory |= events.rows().next().is_some());
     let is_whole = || follower.loss(&rank.info, rank.state).is_none();

@@ -215,7 +215,7 @@ impl RankDirectory {
         }
         self.check_recording()?;
         let steps = self.inferred_steps()?;
-        let mut follower = Follower::new(&self.path, window)?;
+        let mut follower = Follower::new(&self.path, window);
         let mut data = RankData::default();
         follower.poll(&mut data)?;
         follower.finish(&mut data);
@@ -244,7 +244,7 @@ impl RankDirectory {
         }
         self.check_recording()?;
         let steps = self.inferred_steps()?;
-        let mut follower = Follower::new(&self.path, window)?;
+        let mut follower = Follower::new(&self.path, window);
         let mut data = RankData::default();
         let numbered = |data: &RankData, piece: &mut Spans| {
             if let Some(steps) = &steps {
@@ -261,7 +261,7 @@ impl RankDirectory {
     /// same number in every window.
     fn inferred_steps(&self) -> Result<Option<InferredSteps>, TraceError> {
         let Some(mut kernels) = UnnumberedKernels::of(&self.info) else { return Ok(None) };
-        let (mut nothing, mut follower) = (RankData::default(), Follower::new(&self.path, Window::ALL)?);
+        let (mut nothing, mut follower) = (RankData::default(), Follower::new(&self.path, Window::ALL));
         follower.visit(&mut nothing, |data, spans| kernels.take(&data.names, spans), |_| {})?;
         Ok(kernels.steps())
     }
@@ -270,7 +270,7 @@ impl RankDirectory {
     pub fn follow(&self) -> Result<Follower, TraceError> {
         self.check_recording()?;
         match self.source {
-            None => Follower::new(&self.path, Window::ALL),
+            None => Ok(Follower::new(&self.path, Window::ALL)),
             Some(_) => {
                 Err(TraceError::NotARun { path: self.path.clone(), why: "it is a trace, which does not grow".into() })
             }
@@ -289,7 +289,7 @@ impl RankDirectory {
             return Ok((Survey::of(&data, bytes, loss), RankReport::new(info, state, loss)));
         }
         self.check_recording()?;
-        let mut follower = Follower::new(&self.path, Window::NONE)?;
+        let mut follower = Follower::new(&self.path, Window::NONE);
         let mut nothing = RankData::default();
         follower.poll(&mut nothing)?;
         follower.finish(&mut nothing);

@@ -16,7 +16,7 @@ use super::{
 use crate::{
     clock::{ClockRecord, ClockSnapshot},
     error::{ImportError, TraceError},
-    ids::{Group, Nanos, Rank},
+    ids::{Group, Rank},
     membership::Membership,
     notes::{CollectorNotes, CollectorSource, MemoryAtStart, MemoryCategories, PeakFrom, PhasesFrom, SequencesFrom},
     rank_info::RankInfo,
