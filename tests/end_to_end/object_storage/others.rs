@@ -1,5 +1,6 @@
-//! The same with stores of somebody else's: moto speaks S3, and Azurite is Microsoft's own emulator of Azure's. There is none
-//! that speaks the XML of Google Cloud Storage.
+//! The same with stores of somebody else's: moto speaks S3, and Azurite is Microsoft's own emulator of Azure's. No emulator
+//! speaks the XML of Google Cloud Storage, which is that of S3 but for how one logs in and for some headers: with these renamed,
+//! moto does.
 
 use std::{
     env,
@@ -100,6 +101,38 @@ fn a_store_that_speaks_s3_understands_us() {
     store.holds_runs("s3://bucket");
     let said = text(&store.run(&["analyze", "s3://none/run"]).stderr);
     assert!(said.contains("there is no such bucket"), "{said}");
+}
+
+#[test]
+fn a_store_that_speaks_as_googles_understands_us() {
+    let program = "import os, sys, threading, urllib.request as ask\n\
+                   from moto.server import DomainDispatcherApplication, create_backend_app\n\
+                   from werkzeug.serving import make_server\n\
+                   s3 = DomainDispatcherApplication(create_backend_app)\n\
+                   login = 'AWS4-HMAC-SHA256 Credential=a/20260101/us-east-1/s3/aws4_request, SignedHeaders=host, Signature=b'\n\
+                   def store(request, respond):\n\
+                   \x20   request['HTTP_AUTHORIZATION'] = login\n\
+                   \x20   if request.pop('HTTP_X_GOOG_IF_GENERATION_MATCH', None) == '0':\n\
+                   \x20       request['HTTP_IF_NONE_MATCH'] = '*'\n\
+                   \x20   return s3(request, respond)\n\
+                   server = make_server('127.0.0.1', 0, store, threaded=True)\n\
+                   threading.Thread(target=server.serve_forever, daemon=True).start()\n\
+                   url = f'http://127.0.0.1:{server.server_port}'\n\
+                   ask.build_opener(ask.ProxyHandler({})).open(ask.Request(url + '/bucket', method='PUT'))\n\
+                   print(url, flush=True)\n\
+                   sys.stdin.read()\n\
+                   os._exit(0)";
+    let Some(python) = python("import moto.server", program) else { return skipped("python", &"python3 has no moto") };
+    let store = Store::start(python, |endpoint| {
+        let key = format!(
+            r#"{{"private_key": "a", "private_key_id": "b", "client_email": "c", "disable_oauth": true,
+            "gcs_base_url": "{endpoint}"}}"#
+        );
+        [("GOOGLE_SERVICE_ACCOUNT_KEY".to_owned(), key)].into()
+    });
+    store.holds_runs("gs://bucket");
+    let said = text(&store.run(&["analyze", "gs://none/run"]).stderr);
+    assert!(said.contains("there is no such bucket") && said.contains("GOOGLE_BASE_URL"), "{said}");
 }
 
 #[test]
