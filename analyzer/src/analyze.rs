@@ -189,7 +189,7 @@ pub(crate) fn assemble<T>(
             name: run.info.name.clone(),
             source: run.info.source,
             state: state(run, &ranks),
-            world_size: run.info.world_size.unwrap_or(run.ranks.len() as u32),
+            world_size: groups::world_size(&run.info, run.ranks.len(), &ranks),
             sequence_length: model.as_ref().and_then(|model| model.sequence_length),
             model: model.map(|model| model.model),
             layout,

@@ -72,10 +72,8 @@ impl GroupSizes {
     /// A group without a description has as many ranks as say so who are in it, or else as used it, if that is more than one.
     pub(crate) fn of(ranks: &[RankResult], groups: &[GroupInfo]) -> GroupSizes {
         let describe = |group: &GroupInfo| (group.group, Some(group.ranks.len() as u64));
-        let mut sizes: HashMap<_, _> = groups.iter().map(describe).collect();
-        for membership in ranks.iter().flat_map(|rank| &rank.info.groups) {
-            sizes.entry(membership.group).or_insert(Some(u64::from(membership.size)));
-        }
+        let told = ranks.iter().flat_map(|rank| &rank.info.groups).map(|own| (own.group, Some(u64::from(own.size))));
+        let mut sizes: HashMap<_, _> = groups.iter().map(describe).chain(told).collect();
         let mut users: HashMap<Group, HashSet<usize>> = HashMap::new();
         for (rank, result) in ranks.iter().enumerate() {
             let undescribed = result.communication.iter().filter_map(|span| span.group);

@@ -57,6 +57,7 @@ pub(crate) fn groups_by_use(run: &RunInfo, ranks: &[RankResult]) -> Option<Vec<G
         if is_open
             && is_seen
             && members.len() > 1
+            && is_whole(run, group, members.len(), ranks)
             && let Some(axis) = used.axis(has_all).filter(|axis| trains || *axis == Axis::Expert)
         {
             inferred.push(GroupInfo { group, axis, ranks: members });
@@ -75,6 +76,18 @@ pub(crate) fn groups_by_use(run: &RunInfo, ranks: &[RankResult]) -> Option<Vec<G
     }
     named.extend(news.into_iter().map(|group| (group.group, group)));
     Some(named.into_values().collect())
+}
+
+/// Whether so many ranks are all that are in a group: as many as ranks say, or all that use it where no rank is missing.
+fn is_whole(run: &RunInfo, group: Group, members: usize, ranks: &[RankResult]) -> bool {
+    let mut told = ranks.iter().flat_map(|rank| &rank.info.groups).filter(|own| own.group == group).peekable();
+    match told.peek() {
+        Some(_) => told.all(|own| own.size as usize == members),
+        None => {
+            run.world_size.is_none_or(|all| all as usize == ranks.len())
+                || run.groups.iter().any(|known| known.group == group)
+        }
+    }
 }
 
 /// What replicas share: what their programs say, or else what their collectives tell. Where they sum gradients, that is nothing;
@@ -184,7 +197,7 @@ impl GroupUse {
         }
     }
 
-    /// Who is in it: as ranks say themselves, of others too, or else who used it.
+    /// Who is in it, as far as that is known: as ranks say themselves, of others too, or else who used it.
     fn members(&self, group: Group, ranks: &[RankResult]) -> Vec<Rank> {
         let said = ranks.iter().flat_map(|rank| {
             let own = rank.info.groups.iter().filter(move |membership| membership.group == group);

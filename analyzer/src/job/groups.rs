@@ -17,6 +17,12 @@ pub(crate) fn described(info: &RunInfo, ranks: &[RankResult]) -> Option<RunInfo>
     }
 }
 
+/// How many ranks a run has, of which so many are there: as it says, or as many as its largest group has.
+pub(crate) fn world_size(info: &RunInfo, there: usize, ranks: &[RankResult]) -> u32 {
+    let largest = ranks.iter().flat_map(|rank| &rank.info.groups).map(|own| own.size).max();
+    info.world_size.unwrap_or_else(|| largest.unwrap_or(0).max(u32::try_from(there).unwrap_or(u32::MAX)))
+}
+
 /// Whether what is known of the groups of a run is more than it and its ranks say.
 pub(crate) fn are_inferred(info: &RunInfo, ranks: &[RankResult], known: &[GroupInfo]) -> bool {
     said(info, ranks).as_ref().unwrap_or(&info.groups) != known

@@ -3,7 +3,7 @@
 //! For users, it is defined in `docs/src/metrics.md#axes`.
 //!
 //! Shards, stages, parts of a sequence and experts are as many as their groups have ranks. All ranks that are left are
-//! replicas, if some group is one of replicas. Where ranks do not divide so, nothing is said. Of what does not train, groups
+//! replicas, if groups of replicas have as many. Where ranks do not divide so, nothing is said. Of what does not train, groups
 //! say it by their names alone: stages are not told from messages.
 
 use stepscope_plan::{Axis, ParallelLayout};
@@ -13,6 +13,7 @@ use crate::{
     figures::RunLayout,
     job::{
         group_use::{sharding, shares_tokens},
+        groups::world_size,
         stages::Stages,
         training::trains,
     },
@@ -33,15 +34,15 @@ pub(crate) fn layout(run: &RunInfo, all: usize, ranks: &[RankResult], stages: Op
     let cp = size(&|axis| axis == Axis::Context);
     let ep = size(&|axis| axis == Axis::Expert);
     let pp = stages.map(|stages| stages.count).or_else(|| size(&|axis| axis == Axis::Pipeline));
-    let replicas = size(&|axis| axis.is_of_replicas());
+    let replicas = size(&Axis::is_of_replicas);
     if [tp, cp, pp, replicas].iter().all(Option::is_none) {
         return None;
     }
     let [tp, cp, pp, ep] = [tp, cp, pp, ep].map(|size| size.unwrap_or(1));
-    let all = run.world_size.map_or(all as u64, u64::from);
+    let all = u64::from(world_size(run, all, ranks));
     let one = tp.checked_mul(cp)?.checked_mul(pp)?;
     let dp = (all > 0 && all.is_multiple_of(one)).then_some(all / one)?;
-    if dp > 1 && replicas.is_none_or(|size| size < 2) {
+    if dp > 1 && !may_be_replicas(dp, cp, &run.groups) {
         return None;
     }
     let grid = ParallelLayout { dp, cp, tp, pp, ..ParallelLayout::default() };
@@ -70,6 +71,22 @@ pub(crate) fn layout(run: &RunInfo, all: usize, ranks: &[RankResult], stages: Op
         said: None,
         grid: is_in_order.then_some(grid),
     })
+}
+
+/// Whether so many replicas have groups of as many ranks; or of fewer, where a rank is in two of them, as in shards of a part.
+fn may_be_replicas(dp: u64, cp: u64, groups: &[GroupInfo]) -> bool {
+    let size = |group: &GroupInfo| match (group.axis, group.ranks.len() as u64) {
+        (Axis::DataContext, size) if size.is_multiple_of(cp) => size / cp,
+        (_, size) => size,
+    };
+    let mut of_replicas = groups.iter().filter(|group| group.axis.is_of_replicas());
+    let Some(first) = of_replicas.clone().find_map(|group| group.ranks.first()) else { return false };
+    let own: Vec<&GroupInfo> = of_replicas.clone().filter(|group| group.ranks.contains(first)).collect();
+    let meet_once = |one: &GroupInfo, other: &GroupInfo| {
+        one.ranks.iter().filter(|rank| other.ranks.contains(rank)).take(2).count() == 1
+    };
+    of_replicas.any(|group| size(group) == dp)
+        || own.iter().any(|one| own.iter().any(|other| size(one) * size(other) == dp && meet_once(one, other)))
 }
 
 #[cfg(test)]

@@ -4,8 +4,8 @@
 //!
 //! They are of one group of all ranks where everything speaks for it: all ranks of the job are there; none names a group of
 //! other ranks; each makes the same collectives in the same order, and sends no messages; nearly always none is over on a
-//! rank before all have begun it; and no rank ends them much more together with some ranks than with others, as ranks of
-//! smaller groups do that keep step. Clocks may differ by a constant, which is told from when collectives end.
+//! rank before all have begun it; and those that ranks begin far apart they end close together, having waited for each other, as
+//! ranks of smaller groups that keep step do not. Clocks may differ by a constant, which is told from when collectives end.
 
 use std::collections::BTreeMap;
 
@@ -22,13 +22,10 @@ const FEWEST: usize = 4;
 const APART_NS: i64 = 20_000;
 /// The share of collectives that all ranks are to be in at one time: some may have nothing to give or to get.
 const TOGETHER: f64 = 0.95;
-/// So much more closely than with all others a rank ends collectives with those of a group of its own.
+/// So many times closer together than they begin do ranks end a collective in which they wait for each other, in this share of
+/// those that they begin far apart.
 const CLOSER: i64 = 5;
-/// Ranks that end collectives more closely than this are of one group.
-const CLOSE_NS: i64 = 5_000;
-/// Among so many ranks and collectives smaller groups are looked for.
-const MOST_COMPARED: usize = 64;
-const MOST_COLLECTIVES: usize = 1024;
+const MET: f64 = 0.9;
 
 /// The collectives of a rank, by number.
 type Numbered<'a> = BTreeMap<Sequence, &'a CommunicationSpan>;
@@ -70,7 +67,7 @@ fn are_of_one(run: &RunInfo, ranks: &[RankResult]) -> bool {
     first[0].len() >= FEWEST
         && others.iter().all(|other| are_alike(&first[0], other))
         && are_together(&numbered)
-        && !keep_step_in_parts(&numbered)
+        && wait_for_each_other(&numbered)
 }
 
 /// The collectives of a rank, if it makes nothing else. Those before its first step have no number.
@@ -113,38 +110,26 @@ fn are_together(ranks: &[Numbered<'_>]) -> bool {
     numbers.len() >= FEWEST && together as f64 >= TOGETHER * numbers.len() as f64
 }
 
-/// Whether most ranks end collectives with some ranks much more together than with others.
-fn keep_step_in_parts(ranks: &[Numbered<'_>]) -> bool {
-    let compared = &ranks[..ranks.len().min(MOST_COMPARED)];
-    let is_in_part = |(place, rank): &(usize, &Numbered<'_>)| {
-        let others = compared.iter().enumerate().filter(|(other, _)| other != place);
-        let apart: Vec<i64> = others.map(|(_, other)| usually_apart(rank, other)).collect();
-        let (nearest, farthest) = (apart.iter().min(), apart.iter().max());
-        nearest.zip(farthest).is_some_and(|(near, far)| *far > CLOSE_NS && *far > near.saturating_mul(CLOSER))
+/// Whether ranks wait for each other: where they begin far apart, they end close together. Ranks of smaller groups that keep
+/// step are as far apart then as before.
+fn wait_for_each_other(ranks: &[Numbered<'_>]) -> bool {
+    let offsets: Vec<i64> = ranks.iter().map(|rank| offset(&ranks[0], rank)).collect();
+    let spread = |number: &Sequence, time: fn(&CommunicationSpan) -> i64| {
+        let times = || ranks.iter().zip(&offsets).map(|(rank, offset)| time(rank[number]).saturating_sub(*offset));
+        times().max().zip(times().min()).map_or(0, |(last, first)| last.saturating_sub(first))
     };
-    2 * compared.iter().enumerate().filter(is_in_part).count() > compared.len()
-}
-
-/// How far the ends of collectives on two ranks are apart in a third of them, whatever their clocks say: those of one group
-/// may be fewer than the others.
-fn usually_apart(one: &Numbered<'_>, other: &Numbered<'_>) -> i64 {
-    let ahead = ahead(one, other, MOST_COLLECTIVES);
-    let third = (ahead.len() / 3).max(3);
-    ahead.windows(third).map(|ends| ends[third - 1].saturating_sub(ends[0])).min().unwrap_or(0)
+    let spreads = ranks[0].keys().map(|number| (spread(number, |span| span.start), spread(number, |span| span.end)));
+    let telling: Vec<(i64, i64)> = spreads.filter(|(begun, _)| *begun > APART_NS).collect();
+    let met = telling.iter().filter(|(begun, over)| over.saturating_mul(CLOSER) <= *begun).count();
+    telling.len() >= FEWEST && met as f64 >= MET * telling.len() as f64
 }
 
 /// How far a rank's clock is ahead of that of another one, if collectives end together.
 fn offset(one: &Numbered<'_>, other: &Numbered<'_>) -> i64 {
-    let ahead = ahead(one, other, usize::MAX);
-    ahead.get(ahead.len() / 2).copied().unwrap_or(0)
-}
-
-/// By how much collectives of a rank end later than those of another one, the least first.
-fn ahead(one: &Numbered<'_>, other: &Numbered<'_>, most: usize) -> Vec<i64> {
-    let ends = one.values().zip(other.values()).take(most);
+    let ends = one.values().zip(other.values());
     let mut ahead: Vec<i64> = ends.map(|(one, other)| other.end.saturating_sub(one.end)).collect();
     ahead.sort_unstable();
-    ahead
+    ahead.get(ahead.len() / 2).copied().unwrap_or(0)
 }
 
 #[cfg(test)]
@@ -186,24 +171,16 @@ mod tests {
 
     #[test]
     fn pairs_that_keep_step_are_not_one_group() {
-        // Both pairs are in each of theirs at one time, and end it when theirs is over.
-        let ends_later = |by: fn(i64) -> i64| -> Vec<Span> {
-            let later = |(number, span): (i64, &Span)| {
-                let duration_ns = Nanos(span.duration_ns.0 + by(number));
-                Span { duration_ns, ..*span }
-            };
-            (0..).zip(&sums(0, 0)).map(later).collect()
+        let [one, other] = [sums(0, 0), sums(100_000, 0)];
+        // Another pair makes the same ones at about the same time, and ends them when it is there.
+        let later = |(number, span): (i64, &Span)| {
+            let start_ns = Nanos(span.start_ns.0 + 90_000 * (number * number % 7));
+            Span { start_ns, ..*span }
         };
-        let pair = |other: bool| match other {
-            true => [
-                ends_later(|number| 31_000 * (number * number % 7)),
-                ends_later(|number| 31_000 * (number * number % 7) + 900),
-            ],
-            false => [ends_later(|_| 0), ends_later(|number| 700 * (number % 2))],
-        };
-        let ([a, b], [c, d]) = (pair(false), pair(true));
-        assert!(!analyzed(&[&a, &b, &c, &d]).run.groups_inferred);
-        assert!(analyzed(&[&a, &b, &a, &b]).run.groups_inferred);
+        let [third, fourth] = [&one, &other].map(|spans| (0..).zip(spans).map(later).collect::<Vec<_>>());
+        assert!(!analyzed(&[&one, &other, &third, &fourth]).run.groups_inferred);
+        assert!(analyzed(&[&one, &other, &one, &other]).run.groups_inferred);
+        assert!(!analyzed(&[&one, &one, &one, &one]).run.groups_inferred, "nobody waits: they may be of any");
     }
 
     #[test]

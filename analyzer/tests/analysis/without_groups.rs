@@ -102,12 +102,36 @@ fn a_rank_that_is_not_there_may_have_been_waited_for() {
 fn exchanges_and_sums_in_one_group_are_about_the_run_as_a_whole() {
     let directory = tempfile::tempdir().unwrap();
     let [exchange, sum, ..] = OF_A_STEP;
-    let of_rank = |rank| trace(rank, 2, 0, &[exchange, exchange, exchange, sum, sum]);
-    let analysis = analyzed(directory.path(), &[of_rank(0), of_rank(1)]);
+    let of_rank = |rank, late| trace(rank, 2, late, &[exchange, exchange, exchange, sum, sum]);
+    let analysis = analyzed(directory.path(), &[of_rank(0, 0), of_rank(1, 40)]);
     let axes: Vec<_> = analysis.collectives.iter().map(|figures| (figures.operation, figures.axis)).collect();
     assert_eq!(axes, [(SpanKind::AllToAll, Some(Axis::World)), (SpanKind::AllReduce, Some(Axis::World))]);
     assert_eq!(analysis.run.layout, None);
     let exposed = analysis.findings.iter().find(|finding| finding.kind == "exposed-communication").unwrap();
     assert!(exposed.summary.starts_with("exposed whole-job communication"), "{exposed:?}");
     assert!(exposed.advice.contains("all-to-all"), "{exposed:?}");
+}
+
+/// Two ranks of several, whose events name the group that they communicate in.
+#[test]
+fn what_events_say_of_a_group_is_right_though_most_of_its_ranks_are_not_there() {
+    let named = |world_size, listed: &str, size: u64| {
+        let directory = tempfile::tempdir().unwrap();
+        let of_rank = |rank| {
+            let said = format!(
+                r#""stream": 8, "Process Group Name": "1", "Process Group Description": "mesh_dp",
+                "Process Group Ranks": "{listed}", "Group size": {size}}}"#
+            );
+            trace(rank, world_size, 40 * u64::from(rank), &OF_A_STEP).replace("\"stream\": 8}", &said)
+        };
+        let analysis = analyzed(directory.path(), &[of_rank(0), of_rank(1)]);
+        let sizes: Vec<_> = analysis.collectives.iter().map(|figures| (figures.axis, figures.group_size)).collect();
+        assert!(!analysis.run.groups_inferred && !analysis.run.axes_inferred);
+        (sizes, analysis.run.layout.map(|layout| layout.dp))
+    };
+    let both = |axis, size| vec![(axis, Some(size)); 2];
+    let data = Some(Axis::Data);
+    assert_eq!(named(4, "[0, 1, 2, 3]", 4), (both(data, 4), Some(4)));
+    assert_eq!(named(4, "[0, 1]", 2), (both(data, 2), None), "there are four ranks, and other groups");
+    assert_eq!(named(64, "[0, 1, 2, ...]", 64), (both(None, 64), None), "the list is cut short");
 }

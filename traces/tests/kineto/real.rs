@@ -3,6 +3,7 @@
 use std::{
     collections::{HashMap, HashSet},
     fs,
+    path::Path,
 };
 
 use serde_json::{Value, json};
@@ -188,6 +189,54 @@ fn groups_that_only_events_name_are_told_by_the_rank() {
     assert_eq!(groups, HashSet::from([group.group]));
     let described = groups_told([&report.info].into_iter(), run.info.world_size);
     assert_eq!(described.iter().map(|group| group.axis).collect::<Vec<_>>(), [Axis::World]);
+}
+
+/// A rank's trace with other events, in a file of its own.
+fn altered(name: &str, file: &Path, alter: impl Fn(usize, &mut Value)) {
+    let mut trace: Value = serde_json::from_str(&text(name)).unwrap();
+    trace["distributedInfo"].as_object_mut().unwrap().remove("pg_config");
+    trace["traceEvents"].as_array_mut().unwrap().iter_mut().enumerate().for_each(|(index, event)| alter(index, event));
+    fs::write(file, trace.to_string()).unwrap();
+}
+
+#[test]
+fn groups_of_one_name_are_others_where_nothing_says_of_which_ranks_they_are() {
+    let directory = tempfile::tempdir().unwrap();
+    for (size, is_one) in [(2, false), (4, true)] {
+        let groups = [0, 1].map(|rank| {
+            let file = directory.path().join(format!("rank{rank}-{size}.json"));
+            altered(&format!("ddp/rank{rank}.json.gz"), &file, |_, event| {
+                let arguments = event.get_mut("args").and_then(Value::as_object_mut);
+                if let Some(arguments) = arguments.filter(|arguments| arguments.contains_key("Process Group Name")) {
+                    arguments.remove("Process Group Ranks");
+                    arguments.insert("Group size".into(), json!(size));
+                }
+            });
+            let (data, _) = read(&file);
+            data.spans.rows().filter_map(|span| span.group).collect::<HashSet<Group>>()
+        });
+        assert!(groups.iter().all(|groups| groups.len() == 1));
+        assert_eq!(groups[0] == groups[1], is_one, "of {size} ranks of 4");
+    }
+}
+
+#[test]
+fn launches_are_kept_where_kernels_are_not_tied_to_them() {
+    let directory = tempfile::tempdir().unwrap();
+    let launches = |file: &Path| {
+        let (data, _) = read(file);
+        let launches = data.spans.rows().filter(|span| span.kind == SpanKind::Launch);
+        launches.filter(|span| data.names.get(span.name) == Some("cudaLaunchKernel")).count()
+    };
+    let [whole, untied] = ["whole.json", "untied.json"].map(|name| directory.path().join(name));
+    altered("ddp/rank0.json.gz", &whole, |_, _| {});
+    altered("ddp/rank0.json.gz", &untied, |index, event| {
+        if event["cat"] == "kernel" && index % 2 == 0 {
+            event["args"].as_object_mut().unwrap().remove("correlation");
+        }
+    });
+    assert!(launches(&whole) > 100);
+    assert!(launches(&untied) >= launches(&whole));
 }
 
 #[test]

@@ -50,6 +50,8 @@ pub(super) struct Collected {
     pub(super) profile: Profile,
     /// The rank, if the trace says it.
     rank: Option<Rank>,
+    /// How many there are, if it says that.
+    world_size: Option<u32>,
     /// The groups of the job by the names they have on this rank.
     groups: HashMap<String, Group>,
     /// Ranges of which only the beginning was seen so far.
@@ -136,14 +138,14 @@ impl Visit for Collected {
 }
 
 impl Collected {
-    /// Nothing yet, of a rank that knows these groups.
-    pub(super) fn new(rank: Option<Rank>, groups: HashMap<String, Group>) -> Collected {
-        Collected { rank, groups, ..Collected::default() }
+    /// Nothing yet, of a rank of so many that knows these groups.
+    pub(super) fn new(rank: Option<Rank>, world_size: Option<u32>, groups: HashMap<String, Group>) -> Collected {
+        Collected { rank, world_size, groups, ..Collected::default() }
     }
 
     /// Nothing yet, for a reader of the same trace.
     pub(super) fn beside(&self) -> Collected {
-        Collected::new(self.rank, self.groups.clone())
+        Collected::new(self.rank, self.world_size, self.groups.clone())
     }
 
     fn look_at(&mut self, event: &Event<'_>) {
@@ -282,8 +284,15 @@ impl Collected {
         }
         let mut key = crc32fast::Hasher::new();
         key.update(name.as_bytes());
-        let ranks = event.arguments().group_ranks().map(TraceValue::written);
-        key.update(ranks.unwrap_or_default().as_bytes());
+        let size = number(event.arguments().group_size());
+        match event.arguments().group_ranks() {
+            Some(ranks) => key.update(ranks.written().as_bytes()),
+            // Ranks that are in no group together may call theirs the same.
+            None if size.is_some() && size != self.world_size => {
+                key.update(&self.rank.unwrap_or_default().0.to_le_bytes())
+            }
+            None => {}
+        }
         let group = Group::hashed(key.finalize());
         if self.besides.groups.len() < MOST_GROUPS {
             self.besides.groups.entry(group).or_insert_with(|| NamedGroup::of(event.arguments()));

@@ -8,7 +8,7 @@ use std::{
 
 use super::{
     super::imported::LONGEST_APART,
-    header::{Header, ProcessGroup},
+    header::{DistributedInfo, Header, ProcessGroup},
     one_process::refuse_those_of_one_process,
     opening::{Opening, process, said_rank},
     trace::{EARLIEST, KinetoTrace, Opened},
@@ -45,6 +45,7 @@ pub(crate) fn run_of(name: String, traces: Vec<Opening>) -> Result<(RunInfo, Vec
     for ((path, mut trace, header), rank) in traces.into_iter().zip(ranks) {
         trace.groups = groups.on(&header);
         trace.rank = header.distributed.as_ref().and_then(|distributed| distributed.rank);
+        trace.world_size = header.distributed.as_ref().and_then(|distributed| distributed.world_size);
         let memberships = groups.memberships(rank, &header);
         let info = RankInfo { groups: memberships, ..rank_info(rank, &path, &trace, &header) };
         traced.push((path, info, trace));
@@ -111,19 +112,18 @@ impl Groups {
 
     /// The numbers of the groups that a rank is in, by the names they have there.
     fn on(&self, header: &Header) -> HashMap<String, Group> {
-        let own = header.distributed.iter().flat_map(|distributed| &distributed.pg_config);
-        own.filter_map(|group| Some((group.pg_name.clone(), self.number(group)?))).collect()
+        told_apart(header).filter_map(|group| Some((group.pg_name.clone(), self.number(group)?))).collect()
     }
 
     /// What a rank is in them.
     fn memberships(&self, rank: Rank, header: &Header) -> Vec<Membership> {
-        let own = header.distributed.iter().flat_map(|distributed| &distributed.pg_config);
-        own.filter_map(|group| {
-            let name = Some(group.pg_desc.clone()).filter(|purpose| !purpose.is_empty());
-            let size = group.pg_size.and_then(|size| u32::try_from(size).ok());
-            Membership::listed(rank, self.number(group)?, group.ranks.clone(), size, name)
-        })
-        .collect()
+        told_apart(header)
+            .filter_map(|group| {
+                let name = Some(group.pg_desc.clone()).filter(|purpose| !purpose.is_empty());
+                let size = group.pg_size.and_then(|size| u32::try_from(size).ok());
+                Membership::listed(rank, self.number(group)?, group.ranks.clone(), size, name)
+            })
+            .collect()
     }
 
     fn number(&self, group: &ProcessGroup) -> Option<Group> {
@@ -139,6 +139,18 @@ impl Groups {
         };
         numbered.filter_map(describe).collect()
     }
+}
+
+/// The groups that a rank lists, but for those that its list does not tell from others of the same name: of some ranks, and
+/// not of which.
+fn told_apart(header: &Header) -> impl Iterator<Item = &ProcessGroup> {
+    let has_all = |distributed: &DistributedInfo, group: &ProcessGroup| {
+        group.pg_size.is_none_or(|size| Some(size) == distributed.world_size.map(u64::from))
+    };
+    header.distributed.iter().flat_map(move |distributed| {
+        let is_told = move |group: &&ProcessGroup| !group.ranks.is_empty() || has_all(distributed, group);
+        distributed.pg_config.iter().filter(is_told)
+    })
 }
 
 fn run_info(name: String, traces: &[Opening], groups: &Groups) -> RunInfo {

@@ -71,6 +71,8 @@ pub(crate) struct KinetoTrace {
     pub(super) groups: HashMap<String, Group>,
     /// The rank, if the trace says it.
     pub(super) rank: Option<Rank>,
+    /// How many ranks there are, if it says that.
+    pub(super) world_size: Option<u32>,
     /// When its first event was, in the time of day.
     pub(super) first: Nanos,
     /// The number of the process that was profiled.
@@ -98,6 +100,7 @@ impl KinetoTrace {
             file: keep.then_some(file),
             groups: HashMap::new(),
             rank: None,
+            world_size: None,
             first,
             process,
         };
@@ -218,7 +221,7 @@ impl KinetoTrace {
     }
 
     fn nothing(&self) -> Collected {
-        Collected::new(self.rank, self.groups.clone())
+        Collected::new(self.rank, self.world_size, self.groups.clone())
     }
 }
 

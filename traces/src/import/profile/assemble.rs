@@ -29,6 +29,9 @@ const DEVICE_BIT: u32 = 24;
 /// Devices beyond this one share the numbers of others.
 const MOST_DEVICES: u32 = 0x7f;
 
+/// Words in the names of calls that launch something.
+const LAUNCHING: [&str; 3] = ["Launch", "Memcpy", "Memset"];
+
 /// How many spans are in a piece: so many stay in a core's own cache.
 const PIECE: usize = 1 << 14;
 
@@ -93,6 +96,11 @@ fn assemble_spans(
     let of_note = names.chosen(|name| DriverCall::of(name).is_some());
     let mut launched: Vec<bool> = rows.calls.iter().map(|call| of_note.contains(call.name)).collect();
     call_of.iter().flatten().for_each(|call| launched[*call as usize] = true);
+    if call_of.iter().any(Option::is_none) {
+        // Of what is not tied to its launch, any launch may be it.
+        let may_launch = names.chosen(|name| LAUNCHING.iter().any(|word| name.contains(word)));
+        rows.calls.iter().zip(&mut launched).for_each(|(call, launched)| *launched |= may_launch.contains(call.name));
+    }
     let on_host = &rows.operators[..launchers.of_operators.len()];
     let order = SpanOrder::of(&rows.activities, &rows.annotations, (&rows.calls, &launched), on_host);
     let (order, operators) = beside(
