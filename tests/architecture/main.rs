@@ -44,7 +44,7 @@ const LAYERED: &[Layers] = &[
             &["run_info"],
             &["membership", "segments"],
             &["rank_info"],
-            &["standing_memory", "table_file"],
+            &["growing_file", "standing_memory", "table_file"],
             &["timed_tables"],
             &["ring"],
             &["follower", "incident", "inferred_steps", "summary_file", "writer"],

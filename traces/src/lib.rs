@@ -89,7 +89,7 @@ pub use import::{FollowError, FollowedMemory, Mark, Observation, Taken, Training
 pub use incident::{Incident, IncidentKind, KeptIncident, RankStacks};
 pub use kernels::{AskedCommunication, Carrier, Family, GemmFeatures, KernelKind, Transposes};
 pub use loss::Loss;
-pub use membership::{Membership, groups_told};
+pub use membership::Membership;
 pub use names::{FIRST_NAME, Names, without_signature};
 pub use notes::{
     AskedOperation, AttentionNote, CollectorNote, CollectorNotes, CollectorSource, CuptiNote, FailedSources,
@@ -103,7 +103,7 @@ pub use origin::Origin;
 pub use rank_data::{RankData, Survey, TableSurvey};
 pub use rank_info::{
     Device, EVALUATION_LOSS, NOISE_SCALE, RECORDED_WINDOW, REPLICA_TOKENS, RankInfo, STOOD_STILL, State, Written,
-    expert_tokens, layer_and_expert,
+    expert_tokens, groups_told, layer_and_expert,
 };
 pub use reader::{RankDirectory, RankReport, Run};
 pub use regular_file::{open_lock_file, open_regular};

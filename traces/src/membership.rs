@@ -8,7 +8,6 @@ use stepscope_plan::Axis;
 use crate::{
     ids::{Group, Rank},
     notes::NamedGroups,
-    rank_info::RankInfo,
     run_info::GroupInfo,
 };
 
@@ -47,28 +46,21 @@ impl Membership {
     }
 }
 
-/// The groups that ranks tell, of which it is known along what they talk. The run has so many ranks, if it says so.
-pub fn groups_told<'a>(ranks: impl Iterator<Item = &'a RankInfo> + Clone, world_size: Option<u32>) -> Vec<GroupInfo> {
-    let told = |info: &'a RankInfo| Memberships {
-        rank: info.rank,
-        communicators: &info.groups,
-        named: info.collector.process_groups.as_ref(),
-    };
-    groups(ranks.map(told), world_size)
-}
-
 /// What a rank says of the groups that it is in.
 #[derive(Clone, Copy)]
-struct Memberships<'a> {
-    rank: Rank,
+pub(crate) struct Memberships<'a> {
+    pub(crate) rank: Rank,
     /// The communicators, in the order in which they were made.
-    communicators: &'a [Membership],
+    pub(crate) communicators: &'a [Membership],
     /// What its program calls its groups, if that is known.
-    named: Option<&'a NamedGroups>,
+    pub(crate) named: Option<&'a NamedGroups>,
 }
 
 /// The groups of which all ranks are known, though maybe not seen, and along what they talk, by what each rank is in.
-fn groups<'a>(ranks: impl Iterator<Item = Memberships<'a>> + Clone, world_size: Option<u32>) -> Vec<GroupInfo> {
+pub(crate) fn groups<'a>(
+    ranks: impl Iterator<Item = Memberships<'a>> + Clone,
+    world_size: Option<u32>,
+) -> Vec<GroupInfo> {
     // A launcher's own process is in none.
     let all_seen = ranks.clone().filter(|of_rank| !of_rank.communicators.is_empty()).count();
     let all_told = world_size.map_or(all_seen, |ranks| ranks as usize);
@@ -79,7 +71,7 @@ fn groups<'a>(ranks: impl Iterator<Item = Memberships<'a>> + Clone, world_size: 
         }
     }
     let describe = |(group, mut members): (Group, Vec<(&Membership, Memberships<'_>)>)| {
-        members.sort_by_key(|(membership, _)| membership.index);
+        members.sort_by_key(|(membership, of_rank)| (membership.index.unwrap_or(u32::MAX), of_rank.rank));
         let (first, of_first) = *members.first()?;
         let seen: Vec<Rank> = members.iter().map(|(_, of_rank)| of_rank.rank).collect();
         let listed = members.iter().map(|(member, _)| &member.ranks).find(|ranks| !ranks.is_empty());
@@ -87,7 +79,9 @@ fn groups<'a>(ranks: impl Iterator<Item = Memberships<'a>> + Clone, world_size: 
             Some(ranks) => (ranks.clone(), seen.iter().all(|rank| ranks.contains(rank)), ranks.len() == all_told),
             None => {
                 let mut places = (0..).zip(&members);
-                let in_order = places.all(|(at, (member, _))| (member.index, member.size) == (Some(at), first.size));
+                // Who is not told its place is so because a list is cut short: lists are in order.
+                let in_order = places
+                    .all(|(at, (member, _))| member.size == first.size && member.index.is_none_or(|index| index == at));
                 // A process may have several places, and is one rank.
                 let is_whole = in_order && seen.iter().collect::<BTreeSet<_>>().len() == first.size as usize;
                 (seen, is_whole, members.len() == all_seen)
@@ -210,6 +204,11 @@ mod tests {
         }
     }
 
+    fn all_of(ranks: &[(Rank, Vec<Membership>)], world_size: Option<u32>) -> Vec<GroupInfo> {
+        let told = ranks.iter().map(|(rank, communicators)| Memberships { rank: *rank, communicators, named: None });
+        groups(told, world_size)
+    }
+
     #[test]
     fn a_group_is_described_when_all_its_ranks_are_known() {
         let member = |group, index, size, name: Option<&str>| Membership {
@@ -225,13 +224,7 @@ mod tests {
             rank(1, vec![member(7, 0, 2, None), member(8, 0, 2, Some("mesh_tp")), member(9, 1, 3, Some("mesh_dp"))]),
             rank(2, Vec::new()),
         ];
-        let described = |ranks: &[(Rank, Vec<Membership>)]| {
-            let told = |(rank, groups): &'_ (Rank, Vec<Membership>)| RankInfo {
-                groups: groups.clone(),
-                ..RankInfo::of_this_process(*rank)
-            };
-            groups_told(ranks.iter().map(told).collect::<Vec<_>>().iter(), None)
-        };
+        let described = |ranks: &[(Rank, Vec<Membership>)]| all_of(ranks, None);
         let world = GroupInfo { group: Group(7), axis: Axis::World, ranks: vec![Rank(1), Rank(0)] };
         assert_eq!(
             described(&ranks),
@@ -246,8 +239,8 @@ mod tests {
         let told = |rank, listed: &[u32], size, name: &str| {
             let ranks = listed.iter().copied().map(Rank).collect();
             let own = Membership::listed(Rank(rank), Group(7), ranks, size, Some(name.into()));
-            let info = RankInfo { groups: own.into_iter().collect(), ..RankInfo::of_this_process(Rank(rank)) };
-            groups_told([info].iter(), Some(4)).into_iter().map(|group| (group.axis, group.ranks.len())).next()
+            let told = [(Rank(rank), own.into_iter().collect())];
+            all_of(&told, Some(4)).into_iter().map(|group| (group.axis, group.ranks.len())).next()
         };
         assert_eq!(told(2, &[0, 2], Some(2), "mesh_tp"), Some((Axis::Tensor, 2)));
         assert_eq!(told(2, &[0, 2], None, "mesh_tp"), Some((Axis::Tensor, 2)));
@@ -259,6 +252,18 @@ mod tests {
         let cut_short = Membership::listed(Rank(9), Group(7), vec![Rank(0)], Some(64), None);
         assert_eq!(cut_short.map(|own| (own.index, own.size)), Some((None, 64)));
         assert_eq!(Membership::listed(Rank(0), Group(7), Vec::new(), None, None), None);
+    }
+
+    #[test]
+    fn a_group_of_which_all_ranks_are_there_is_described_though_lists_are_cut_short() {
+        let own = |rank| {
+            let cut_short = [0, 2].map(Rank).to_vec();
+            let own = Membership::listed(Rank(rank), Group(7), cut_short, Some(4), Some("mesh_tp".into()));
+            (Rank(rank), own.into_iter().collect())
+        };
+        let ranks = [0, 2, 4, 6].map(Rank).to_vec();
+        assert_eq!(all_of(&[6, 0, 4, 2].map(own), Some(8)), [GroupInfo { group: Group(7), axis: Axis::Tensor, ranks }]);
+        assert_eq!(all_of(&[0, 4, 6].map(own), Some(8)), []);
     }
 
     #[test]

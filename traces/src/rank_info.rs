@@ -15,10 +15,10 @@ use crate::{
     error::TraceError,
     ids::{Rank, Stage},
     json_file,
-    membership::Membership,
+    membership::{Membership, Memberships, groups},
     notes::CollectorNotes,
     regular_file::open_regular,
-    run_info::host_name,
+    run_info::{GroupInfo, host_name},
     tables::{CounterSamples, Spans, Table},
     topology::Topology,
 };
@@ -175,6 +175,16 @@ impl State {
             State::Interrupted => "interrupted",
         }
     }
+}
+
+/// The groups that ranks tell, of which it is known along what they talk. The run has so many ranks, if it says so.
+pub fn groups_told<'a>(ranks: impl Iterator<Item = &'a RankInfo> + Clone, world_size: Option<u32>) -> Vec<GroupInfo> {
+    let told = |info: &'a RankInfo| Memberships {
+        rank: info.rank,
+        communicators: &info.groups,
+        named: info.collector.process_groups.as_ref(),
+    };
+    groups(ranks.map(told), world_size)
 }
 
 impl RankInfo {

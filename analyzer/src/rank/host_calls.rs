@@ -15,7 +15,7 @@ const LONG_COPY: i64 = 100_000;
 
 /// A call that launches something.
 #[derive(Clone, Copy, Debug)]
-pub(crate) struct Launch {
+pub(crate) struct LaunchCall {
     pub(crate) call: Call,
     /// When it began.
     pub(crate) time: i64,
@@ -24,7 +24,7 @@ pub(crate) struct Launch {
 /// What is collected of the host while the spans of a rank are read.
 #[derive(Default)]
 pub(crate) struct HostCallReading {
-    launches: Vec<Launch>,
+    launches: Vec<LaunchCall>,
     slow_launches: Vec<(i64, i64)>,
     waits: Vec<(i64, i64)>,
     allocations: Vec<(i64, i64)>,
@@ -83,7 +83,7 @@ impl HostCallReading {
         let (took, is_copy) = (span.1 - span.0, name.contains("Memcpy"));
         let is_slow = !is_copy && took >= SLOW && !is_of_graphs(name);
         // What a slow one launches begins about when it ends.
-        self.launches.push(Launch { call, time: if is_slow { span.1 - GOES_ON } else { span.0 } });
+        self.launches.push(LaunchCall { call, time: if is_slow { span.1 - GOES_ON } else { span.0 } });
         if is_slow {
             self.slow_launches.push(span);
         } else if is_copy && took >= LONG_COPY {
@@ -107,13 +107,13 @@ impl HostCallReading {
 /// Calls that launch something.
 #[derive(Default)]
 pub(crate) struct Launches {
-    by_time: Vec<Launch>,
+    by_time: Vec<LaunchCall>,
     /// Those of which more is known than their time, by call and time: which of the others each is.
     by_call: Vec<u32>,
 }
 
 impl Launches {
-    pub(crate) fn of(mut by_time: Vec<Launch>) -> Launches {
+    pub(crate) fn of(mut by_time: Vec<LaunchCall>) -> Launches {
         by_time.sort_by_key(|launch| launch.time);
         let known = by_time.iter().zip(0..).filter(|(launch, _)| launch.call.is_known());
         let mut by_call: Vec<u32> = known.map(|(_, index)| index).collect();

@@ -210,7 +210,7 @@ mod tests {
     use crate::{
         rank::{
             activity::Call,
-            host_calls::{self, Launch},
+            host_calls::{self, LaunchCall},
         },
         test_runs::span,
     };
@@ -230,7 +230,7 @@ mod tests {
 
     /// Launches of which the calls have numbers.
     fn called(launches: &[(u32, i64)]) -> host_calls::Launches {
-        let launch = |(call, time): &(u32, i64)| Launch { call: Call::numbered(*call), time: time * US };
+        let launch = |(call, time): &(u32, i64)| LaunchCall { call: Call::numbered(*call), time: time * US };
         host_calls::Launches::of(launches.iter().map(launch).collect())
     }
 

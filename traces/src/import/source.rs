@@ -27,8 +27,7 @@ use super::{
 use crate::{
     error::{ImportError, SnapshotError, TraceError},
     ids::Rank,
-    membership::groups_told,
-    rank_info::{RankInfo, State},
+    rank_info::{RankInfo, State, groups_told},
     regular_file::open_regular,
     run_info::{self, RunInfo},
 };

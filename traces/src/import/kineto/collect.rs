@@ -73,7 +73,7 @@ pub(super) struct Besides {
     /// How many events there are of kinds that are not read: those of devices of other makers.
     pub(super) not_read: BTreeMap<String, u64>,
     /// The groups that the trace does not list.
-    pub(super) groups: BTreeMap<Group, NamedGroup>,
+    pub(super) groups: BTreeMap<Group, EventGroup>,
 }
 
 impl Besides {
@@ -88,16 +88,16 @@ impl Besides {
 
 /// A group as events name it.
 #[derive(Debug)]
-pub(super) struct NamedGroup {
+pub(super) struct EventGroup {
     purpose: Option<String>,
     /// Long lists are cut short, and then no list any more.
     ranks: Vec<Rank>,
     size: Option<u32>,
 }
 
-impl NamedGroup {
-    fn of(arguments: &Arguments<'_>) -> NamedGroup {
-        NamedGroup {
+impl EventGroup {
+    fn of(arguments: &Arguments<'_>) -> EventGroup {
+        EventGroup {
             purpose: text(arguments.group_purpose()).map(Cow::into_owned),
             ranks: listed_ranks(arguments).unwrap_or_default(),
             size: number(arguments.group_size()),
@@ -295,7 +295,7 @@ impl Collected {
         }
         let group = Group::hashed(key.finalize());
         if self.besides.groups.len() < MOST_GROUPS {
-            self.besides.groups.entry(group).or_insert_with(|| NamedGroup::of(event.arguments()));
+            self.besides.groups.entry(group).or_insert_with(|| EventGroup::of(event.arguments()));
         }
         Some(group)
     }
