@@ -1,4 +1,5 @@
-//! What a rank takes when there are many, beside what it takes when there are few: `cargo bench --bench cluster`.
+//! What a rank takes when there are many, beside what it takes when there are few: `cargo bench --bench cluster`. What a job of
+//! some size takes, of small steps and from its summary: `cargo bench --bench cluster -- 16384 1000` (ranks, steps).
 //!
 //! What is done for each rank takes as long in a large job as in a small one. What ranks say together must not take more with
 //! the square of their number, and must not keep more of each than the next question needs.
@@ -7,8 +8,10 @@ mod binary;
 mod figures;
 
 use std::{
+    env,
     error::Error,
     path::{Path, PathBuf},
+    time::Instant,
 };
 
 use stepscope_traces::synthetic::{Cluster, Recipe};
@@ -25,8 +28,16 @@ const TRIES: usize = 3;
 const FEW: u32 = 32;
 const MANY: u32 = 256;
 
+/// Of a job of 16,384 ranks.
+const SECONDS_TO_OPEN: f64 = 10.0;
+const MEGABYTES_TO_OPEN: f64 = 2000.0;
+
 fn main() -> Outcome<()> {
     let scratch = tempfile::tempdir()?;
+    // Cargo adds words of its own.
+    if let [ranks, steps] = env::args().filter_map(|word| word.parse().ok()).collect::<Vec<u32>>()[..] {
+        return open(scratch.path(), ranks, steps);
+    }
     let [few, many] = [FEW, MANY].map(|ranks| job(scratch.path(), ranks));
     let (few, many) = (few?, many?);
     let mut table = Table::default();
@@ -35,8 +46,50 @@ fn main() -> Outcome<()> {
         binary::summarize(run)?;
     }
     compare(&mut table, "summarized", &few, &many)?;
+    compare_reports(&mut table, &many)?;
     println!("{table}");
     table.end()
+}
+
+/// Opens a job of so many ranks and small steps.
+fn open(scratch: &Path, ranks: u32, steps: u32) -> Outcome<()> {
+    let path = scratch.join("job");
+    let small = Recipe { steps, micro_batches: 1, layers: 1, kernels_per_layer: 1, ..Recipe::default() };
+    Recipe { replicas: ranks, waiting: 0.3, ..small }.write(&path)?;
+    let summarized = binary::summarize(&path)?;
+    println!(
+        "summarizing {ranks} ranks of {steps} steps took {:.0} s of one core and {:.0} MB",
+        summarized.seconds, summarized.megabytes
+    );
+    let mut table = Table::default();
+    let (mut seconds, mut megabytes) = (Vec::new(), Vec::new());
+    for _ in 0..TRIES {
+        let began = Instant::now();
+        megabytes.push(binary::report(&path)?.megabytes);
+        seconds.push(began.elapsed().as_secs_f64());
+    }
+    let median = |values: Vec<f64>| Estimate::of(values, |sorted| sorted[sorted.len() / 2]);
+    table.at_most("its report", "s", SECONDS_TO_OPEN, median(seconds));
+    table.at_most("its report: memory", "MB", MEGABYTES_TO_OPEN, median(megabytes));
+    println!("{table}");
+    table.end()
+}
+
+/// The report of a run from the summary of all its ranks, beside everything from those of each.
+fn compare_reports(table: &mut Table, run: &Path) -> Outcome<()> {
+    let mut ratios = Vec::new();
+    for _ in 0..TRIES {
+        let (all, each) = (binary::report(run)?, binary::analyze(run)?);
+        ratios.push(all.seconds / each.seconds);
+    }
+    let median = Estimate::of(ratios, |sorted| sorted[sorted.len() / 2]);
+    table.at_most(
+        &format!("a report of {MANY} ranks from the summary of all over JSON from those of each"),
+        "x",
+        0.5,
+        median,
+    );
+    Ok(())
 }
 
 /// Writes a run of so many ranks.

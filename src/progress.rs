@@ -76,7 +76,8 @@ pub(crate) fn shown<'a, T>(
     result
 }
 
-fn with_bar<'a, T>(
+/// The same, of which nobody asks whose summaries were read.
+pub(crate) fn with_bar<'a, T>(
     ranks: impl Iterator<Item = &'a RankDirectory>,
     work: impl FnOnce(&(dyn Fn(usize) + Sync)) -> T,
 ) -> T {

@@ -6,12 +6,12 @@ use stepscope_traces::{GroupInfo, Rank, RankDirectory, RankInfo, Run, RunInfo, S
 use crate::{
     each_rank::each_rank,
     error::AnalysisError,
-    figures::{Analysis, CountedSteps, CountedTime, DataLoss, RunSummary},
+    figures::{Analysis, CountedSteps, CountedTime, DataLoss, RunSummary, StepSummary},
     findings::findings,
     job::{
         bubbles::{idle_of_stages, pipeline},
         clock::Alignment,
-        collectives::collectives,
+        collectives::{GroupSizes, collectives},
         devices::devices,
         ended_early::ended_early,
         experts::experts,
@@ -42,6 +42,7 @@ use crate::{
         waterfall::Waterfalls,
         what_if::{Replayed, what_if},
     },
+    job_summary::{self, JobFigures},
     rank::{
         axes::Axes,
         intervals::Intervals,
@@ -57,13 +58,27 @@ const SCHEMA: u32 = 1;
 
 /// Analyzes a run. `progress` is told how many ranks are done, from the threads that do them.
 pub fn analyze(run: &Run, selection: &Selection, progress: &(dyn Fn(usize) + Sync)) -> Result<Analysis, AnalysisError> {
-    Ok(analyze_and(run, selection, Detail::Figures, progress, |_| ())?.0)
+    match job_summary::read(run, selection) {
+        Some(analysis) => Ok(analysis),
+        None => Ok(analyze_and(run, selection, Detail::Figures, progress, |_| ())?.0),
+    }
+}
+
+/// Keeps what all ranks of a run come to together, once each of them has a summary; says how long the file is. None, where a
+/// rank has no summary of what is there.
+pub fn summarize_job(run: &Run, progress: &(dyn Fn(usize) + Sync)) -> Result<Option<u64>, AnalysisError> {
+    let Some(checksums) = job_summary::checksums(run)? else { return Ok(None) };
+    let selection = Selection { job_steps_only: true, ..Selection::default() };
+    let first_pipeline = |job: &ReadJob<'_>| job.stages.and_then(|stages| stages.pipelines.first().cloned());
+    let (analysis, first_pipeline) = analyze_and(run, &selection, Detail::Figures, progress, first_pipeline)?;
+    job_summary::write(run, &checksums, &JobFigures::of(analysis, first_pipeline)).map(Some)
 }
 
 /// The ranks of a run, once they have been read, and what they say together of how it is spread.
 pub(crate) struct ReadJob<'a> {
     pub(crate) ranks: &'a [RankResult],
     pub(crate) groups: &'a [GroupInfo],
+    pub(crate) sizes: &'a GroupSizes,
     pub(crate) alignment: &'a Alignment,
     pub(crate) counted: &'a CountedSteps,
     /// None, where it is no pipeline.
@@ -158,7 +173,9 @@ pub(crate) fn assemble<T>(
     let step_time = step_time(&ranks, &counted);
     let counted_times: Vec<_> = ranks.iter().map(|rank| &rank.time).collect();
     let mfu = rates.overall(step_time.as_ref(), &launched, &counted_times);
-    let (collectives, waits) = collectives(&ranks, &info.groups, &counted);
+    let world_size = groups::world_size(&run.info, run.ranks.len(), &ranks);
+    let sizes = GroupSizes::of(&ranks, &info.groups, world_size);
+    let (collectives, waits) = collectives(&ranks, &info.groups, &sizes, &counted);
     let numbers: Vec<Rank> = ranks.iter().map(|rank| rank.info.rank).collect();
     let devices = devices(&ranks, &counted);
     let replayed = Replayed { counted: &counted_times, kernels: &kernels, stages: stages.as_ref(), devices: &devices };
@@ -177,19 +194,21 @@ pub(crate) fn assemble<T>(
     let seen = look(&ReadJob {
         ranks: &ranks,
         groups: &info.groups,
+        sizes: &sizes,
         alignment: &alignment,
         counted: &counted,
         stages: stages.as_ref(),
     });
     // Of what is read in part, steps at the edges are there in part.
     let is_asked = |step: Step| selection.reads_all() || selection.steps.may_have(Some(step));
+    let steps = steps(&ranks, &alignment, &rates, is_asked);
     let mut analysis = Analysis {
         schema: SCHEMA,
         run: RunSummary {
             name: run.info.name.clone(),
             source: run.info.source,
             state: state(run, &ranks),
-            world_size: groups::world_size(&run.info, run.ranks.len(), &ranks),
+            world_size,
             sequence_length: model.as_ref().and_then(|model| model.sequence_length),
             model: model.map(|model| model.model),
             layout,
@@ -205,7 +224,8 @@ pub(crate) fn assemble<T>(
             segments: segments(run),
         },
         data_loss: data_loss(&ranks),
-        steps: steps(&ranks, &alignment, &rates, is_asked),
+        job_steps: StepSummary::of_all(&steps),
+        steps,
         mfu,
         devices,
         pipeline: stages.map(|stages| pipeline(&stages, &ranks, &alignment, &counted)),
@@ -242,6 +262,9 @@ pub(crate) fn assemble<T>(
     };
     analysis.prediction = plan_score(&analysis, Assumptions::of);
     analysis.findings = findings(&analysis);
+    if selection.job_steps_only {
+        analysis.steps = Vec::new();
+    }
     Ok((analysis, seen))
 }
 

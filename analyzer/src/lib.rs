@@ -14,6 +14,7 @@ mod figures;
 mod findings;
 mod incidents;
 mod job;
+mod job_summary;
 mod live;
 mod rank;
 mod selection;
@@ -22,7 +23,7 @@ mod summaries;
 #[cfg(test)]
 mod test_runs;
 
-pub use analyze::{analyze, chosen_ranks};
+pub use analyze::{analyze, chosen_ranks, summarize_job};
 pub use detail::{
     Column, Frame, LaneColumns, Link, LongSpan, Overlay, RankOverlay, RankSpans, RankView, RankWork, RunStretch,
     SpanFacts, StretchChoice, StretchKind, StretchSpan, StretchStream, TimelineColumns, analyze_with_overlay,
@@ -45,8 +46,8 @@ pub use figures::{
     PathShare, PathStretch, Paused, PendingOperation, PhaseShare, PipelineFigures, PlaceFigures, PlaceKind, PlanScore,
     RankClock, RankElsewhere, RankFigures, RankMemory, RankOperation, Recording, Roofline, RunLayout, RunSummary,
     ScoredFigure, SegmentSummary, ShapeFigures, Share, SourceFigures, SpanPlace, StageFigures, StepBubble,
-    StepCollectives, StepFigures, StepRecord, StepTime, Straggler, Wait, WaitingRank, WaitingWork, WaterfallLine,
-    WaterfallPart, WaterfallRow, WhatIf, Without,
+    StepCollectives, StepFigures, StepRecord, StepSummary, StepTime, Straggler, Wait, WaitingRank, WaitingWork,
+    WaterfallLine, WaterfallPart, WaterfallRow, WhatIf, Without,
 };
 pub use incidents::{
     HangExplanation, JobWatch, KnownIncident, Notice, SlowStepCause, WatchedStep, known_incidents, why_hanging,
@@ -61,7 +62,6 @@ pub use job::{
     plan_score::plan_score,
     progress::JobTime,
     recording::recording,
-    step_summary::StepSummary,
 };
 pub use live::{LiveRun, LiveSnapshot, RunningStep};
 pub use rank::{

@@ -26,6 +26,8 @@ pub struct Selection {
     pub sequence_length: Option<u64>,
     /// How many tokens the whole job trains on in a step, instead of what the run says.
     pub tokens_per_step: Option<f64>,
+    /// Whether steps are listed of the job only, and not of each rank: what a large job comes to is read faster then.
+    pub job_steps_only: bool,
 }
 
 /// The steps that figures are of.
@@ -57,6 +59,14 @@ impl From<StepRange> for StepChoice {
 }
 
 impl Selection {
+    /// Whether it is what a run comes to for everybody who asks for nothing else: of all ranks, in the steps that count.
+    pub(crate) fn is_usual(&self) -> bool {
+        let Selection { steps, ranks, window: _, windows: _, peak_flops, convention, model, .. } = self;
+        let is_told = model.is_some() || self.sequence_length.is_some() || self.tokens_per_step.is_some();
+        let is_whole = *steps == StepChoice::Counted && ranks.is_empty() && self.reads_all();
+        is_whole && peak_flops.is_none() && *convention == Convention::default() && !is_told
+    }
+
     /// Whether all of the recording is read.
     pub(crate) fn reads_all(&self) -> bool {
         self.window.is_none() && self.windows.is_empty()

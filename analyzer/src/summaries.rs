@@ -27,8 +27,8 @@ pub struct Summarized {
     pub outcome: Result<(u64, usize), AnalysisError>,
 }
 
-/// Makes the summaries of some ranks, each in the directory of its rank. One that is still recorded has none yet. `progress` is
-/// told how many ranks are done, from the threads that do them.
+/// Makes the summaries of some ranks, each in the directory of its rank, where there is none of what is there. A rank that is
+/// still recorded has none yet. `progress` is told how many ranks are done, from the threads that do them.
 pub fn summarize(
     run: &RunInfo,
     ranks: &[&RankDirectory],
@@ -40,6 +40,9 @@ pub fn summarize(
 fn summarize_rank(run: &RunInfo, rank: &RankDirectory) -> Result<(u64, usize), AnalysisError> {
     if rank.state == State::Recording {
         return Err(AnalysisError::StillRecorded { rank: rank.info.rank });
+    }
+    if let (Ok(Some(there)), Some(bytes)) = (from_summary(run, rank, Detail::Parts), rank.summary_bytes()) {
+        return Ok((bytes, there.steps.len()));
     }
     let alone = Counting::Alone(StepChoice::Counted);
     let result = read_rank(run, rank, &Selection::default(), alone, Detail::Parts)?;

@@ -86,6 +86,13 @@ pub(crate) fn analyze(run: &Path) -> Result<Taken, Box<dyn Error>> {
     taken(&mut analyze)
 }
 
+/// Writes a run's shortest report.
+pub(crate) fn report(run: &Path) -> Result<Taken, Box<dyn Error>> {
+    let mut analyze = Command::new(env!("CARGO_BIN_EXE_stepscope"));
+    analyze.arg("analyze").arg(run).arg("--brief").stdout(Stdio::null()).stderr(Stdio::null());
+    taken(&mut analyze)
+}
+
 /// Summarizes a run.
 pub(crate) fn summarize(run: &Path) -> Result<Taken, Box<dyn Error>> {
     let mut summarize = Command::new(env!("CARGO_BIN_EXE_stepscope"));

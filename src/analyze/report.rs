@@ -1,7 +1,5 @@
 //! What every form of a report says first: what was run, how long a step takes, and what fills memory.
 
-use std::collections::BTreeSet;
-
 use stepscope_analyzer::{
     AlignedBy, Analysis, ExpertFigures, KernelFigures, KernelMfu, Mfu, ModelFrom, PipelineFigures, PlanScore,
     RankFigures, RankMemory,
@@ -177,8 +175,9 @@ fn step_time(analysis: &Analysis) -> String {
 
 /// Which of the steps that count include something besides training.
 fn including(analysis: &Analysis, phase: Phase) -> String {
-    let steps = analysis.counted_steps().filter(|step| step.includes.contains(&phase)).map(|step| step.step);
-    match steps.collect::<BTreeSet<_>>().iter().collect::<Vec<_>>().as_slice() {
+    let counted = analysis.job_steps.iter().filter(|step| analysis.window.counts(step.step));
+    let steps = counted.filter(|step| step.includes.contains(&phase)).map(|step| step.step);
+    match steps.collect::<Vec<_>>().as_slice() {
         [] => String::new(),
         [step] => format!("; step {step} includes {}", described(phase)),
         steps => format!("; {} steps include {}", steps.len(), described(phase)),
@@ -400,7 +399,7 @@ fn losses(analysis: &Analysis) -> Option<String> {
 /// How noisy gradients are, against the tokens of a step.
 fn noise(analysis: &Analysis) -> Option<String> {
     let scale = analysis.gradient_noise_scale()?;
-    let tokens = analysis.steps.iter().find_map(|step| step.tokens);
+    let tokens = analysis.job_steps.iter().find_map(|step| step.tokens);
     let here = tokens.map_or_else(String::new, |tokens| format!("; a step has {}", text::count(tokens as u64)));
     Some(format!("gradient noise scale {} tokens (about the critical batch size){here}", text::count(scale as u64)))
 }

@@ -2,7 +2,7 @@
 
 use std::collections::BTreeMap;
 
-use stepscope_analyzer::{Analysis, AxisShare, CountedTime, KernelFigures, Share, StepFigures, WaitingRank, outliers};
+use stepscope_analyzer::{Analysis, AxisShare, CountedTime, KernelFigures, Share, WaitingRank, outliers};
 use stepscope_plan::text;
 use stepscope_traces::{Nanos, OperationState, RunSource, Step, without_signature};
 
@@ -193,28 +193,21 @@ pub(super) fn over_ranks(title: &str, analysis: &Analysis) -> String {
 }
 
 fn steps(analysis: &Analysis, room: Room) -> Table {
-    let mut steps: BTreeMap<Step, &StepFigures> = BTreeMap::new();
-    for step in &analysis.steps {
-        let slowest = steps.entry(step.step).or_insert(step);
-        if step.duration_ns > slowest.duration_ns {
-            *slowest = step;
-        }
-    }
-    let losses = analysis.losses();
+    let steps = &analysis.job_steps;
     let bubble = |step: Step| {
         let bubbles = analysis.pipeline.iter().flat_map(|pipeline| &pipeline.per_step);
         bubbles.into_iter().find(|bubble| bubble.step == step).map(|bubble| bubble.bubble)
     };
     let left_out = steps.len().saturating_sub(room.steps);
-    let rows = steps.values().skip(left_out).map(|step| {
+    let rows = steps.iter().skip(left_out).map(|step| {
         vec![
             step.step.to_string(),
             duration(step.duration_ns),
-            step.rank.to_string(),
+            step.slowest.to_string(),
             known(step.tokens_per_second, |tokens| text::count(tokens.round() as u64)),
             known(step.mfu, text::percent),
             known(bubble(step.step), text::percent),
-            known(losses.get(&step.step).copied(), text::training_loss),
+            known(step.loss, text::training_loss),
         ]
     });
     let headers = vec![">step", ">time", ">slowest rank", ">tokens/s", ">MFU", ">bubble", ">loss"];

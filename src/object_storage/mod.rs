@@ -122,9 +122,10 @@ pub(crate) fn hint(error: &StorageError) -> Option<String> {
         StorageError::Setting { variable, .. } if variable.contains("ENDPOINT") || variable.contains("URL") => {
             "write it as in https://s3.example.com or http://127.0.0.1:9000, or unset it to ask the cloud's own store".into()
         }
-        StorageError::Setting { .. } => {
+        StorageError::Setting { variable, .. } if variable.starts_with("AWS_") => {
             "set it again; `aws configure export-credentials --format env` prints credentials as variables".into()
         }
+        StorageError::Setting { .. } => "set it again, or unset it".into(),
         StorageError::Client { location, .. } => {
             format!("credentials and settings come from the environment: {}", Variables::of(location).all)
         }

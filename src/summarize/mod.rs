@@ -6,7 +6,7 @@ use std::{io::Write, path::PathBuf};
 
 use anyhow::{Result, bail};
 use serde::Serialize;
-use stepscope_analyzer::{AnalysisError, Summarized, chosen_ranks, summarize};
+use stepscope_analyzer::{AnalysisError, Summarized, chosen_ranks, summarize, summarize_job};
 use stepscope_plan::text;
 use stepscope_traces::{Rank, RankDirectory, Run, RunSource};
 
@@ -25,9 +25,10 @@ use share::Share;
 ///
 /// A rank's summary lies in its directory (summary.bin). It has all figures of complete steps, so `analyze`, `diff` and `live`
 /// say the same with it, and faster; for other steps and for timelines they read the recording. Ranks can be summarized one
-/// by one, on any machines and in any order: the files are the same, to the byte.
+/// by one, on any machines and in any order: the files are the same, to the byte. Ranks that have theirs are passed by.
 ///
-/// As a task of srun, it takes its share of the ranks.
+/// As a task of srun, it takes its share of the ranks. Without a share, what all ranks come to together is kept, too
+/// (summary.bin beside run.json), and `analyze` reads nothing else for its report, however many ranks there are.
 #[derive(clap::Args)]
 #[command(after_help = "Examples:\n  \
     stepscope summarize runs/mine\n  \
@@ -57,6 +58,8 @@ struct Done {
     schema: u32,
     path: String,
     ranks: Vec<DoneRank>,
+    /// How long the summary of all ranks together is; none, where none was made.
+    job_bytes: Option<u64>,
 }
 
 #[derive(Serialize)]
@@ -97,7 +100,10 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
         .map(|(_, rank)| rank)
         .collect();
     let made = progress::shown(chosen.iter().copied(), |progress| summarize(&run.info, &chosen, progress))?;
-    tell(&run, &made, arguments.format)?;
+    let are_all = wanted.is_empty() && share.is_none_or(Share::is_all) && made.iter().all(|made| made.outcome.is_ok());
+    let together = |progress: &(dyn Fn(usize) + Sync)| summarize_job(&run, progress);
+    let job_bytes = if are_all { progress::with_bar(run.ranks.iter(), together)? } else { None };
+    tell(&run, &made, job_bytes, arguments.format)?;
     let failed = made.iter().filter(|made| made.outcome.is_err() && !is_recorded(made)).count();
     let first = made.iter().filter(|made| !is_recorded(made)).find_map(|made| made.outcome.as_ref().err());
     match first {
@@ -114,7 +120,7 @@ fn is_recorded(made: &Summarized) -> bool {
 }
 
 /// Says what was made, and of which ranks nothing.
-fn tell(run: &Run, made: &[Summarized], format: Format) -> Result<()> {
+fn tell(run: &Run, made: &[Summarized], job_bytes: Option<u64>, format: Format) -> Result<()> {
     let why = |made: &Summarized| made.outcome.as_ref().err().map(|error| (made.rank, error.to_string()));
     for line in Folded::of(made.iter().filter_map(why)).lines() {
         summary_use::warn(&format!("no summary of {line}"));
@@ -130,7 +136,7 @@ fn tell(run: &Run, made: &[Summarized], format: Format) -> Result<()> {
             }
         };
         let path = run.path.to_string_lossy().into_owned();
-        let done = Done { schema: 1, path, ranks: made.iter().map(rank).collect() };
+        let done = Done { schema: 1, path, ranks: made.iter().map(rank).collect(), job_bytes };
         let mut stdout = anstream::stdout().lock();
         write!(stdout, "{}", json::written(&done)?)?;
         return Ok(stdout.flush()?);
@@ -145,7 +151,8 @@ fn tell(run: &Run, made: &[Summarized], format: Format) -> Result<()> {
     let of_each = if steps == 0 { String::new() } else { format!(", {} a step", text::bytes(bytes / steps as u64)) };
     let path = terminal::command_line(&[run.path.display().to_string()]);
     let mut stderr = anstream::stderr().lock();
-    let said = format!("summarized  {}: {}{of_each}\n", text::counted(ranks, "rank"), text::bytes(bytes));
+    let together = job_bytes.map(|bytes| format!("; all together: {}", text::bytes(bytes))).unwrap_or_default();
+    let said = format!("summarized  {}: {}{of_each}{together}\n", text::counted(ranks, "rank"), text::bytes(bytes));
     // A closed stderr leaves nobody to tell.
     drop(writeln!(stderr, "{said}next        {} analyze {path}", terminal::program()));
     Ok(())

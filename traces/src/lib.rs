@@ -43,6 +43,7 @@ mod ids;
 mod import;
 mod incident;
 mod inferred_steps;
+mod job_summary_file;
 mod json_file;
 mod kernels;
 mod loss;
@@ -57,6 +58,7 @@ mod reader;
 mod regular_file;
 mod ring;
 mod run_info;
+mod sections_file;
 mod segments;
 #[cfg(test)]
 #[path = "../../tests/support/skipped.rs"]
@@ -87,6 +89,7 @@ pub use ids::{
 };
 pub use import::{FollowError, FollowedMemory, Mark, Observation, Taken, TrainingEvent, in_flight};
 pub use incident::{Incident, IncidentKind, KeptIncident, RankStacks};
+pub use job_summary_file::JobSummary;
 pub use kernels::{AskedCommunication, Carrier, Family, GemmFeatures, KernelKind, Transposes};
 pub use loss::Loss;
 pub use membership::Membership;

@@ -22,8 +22,7 @@ pub struct Link {
 type CollectivePart = (Group, Sequence, SpanKind, usize, usize);
 
 /// The links of every rank's communication, in its order, and how many numbers there are.
-pub(crate) fn links(ranks: &[RankResult], groups: &[GroupInfo]) -> (Vec<Vec<Link>>, u64) {
-    let sizes = GroupSizes::of(ranks, groups);
+pub(crate) fn links(ranks: &[RankResult], groups: &[GroupInfo], sizes: &GroupSizes) -> (Vec<Vec<Link>>, u64) {
     let mut links: Vec<Vec<Link>> = Vec::new();
     let mut parts: Vec<CollectivePart> = Vec::new();
     for (rank, result) in ranks.iter().enumerate() {
@@ -74,12 +73,17 @@ mod tests {
     use super::*;
     use crate::test_runs::{TestRun, ranks, talk};
 
+    fn linked(made: &TestRun) -> (Vec<Vec<Link>>, u64) {
+        let (ranks, groups) = (made.results(), &made.run.info.groups);
+        links(&ranks, groups, &GroupSizes::of(&ranks, groups, ranks.len() as u32))
+    }
+
     #[test]
     fn a_collective_is_one_on_all_its_ranks() {
         let first = [talk(SpanKind::AllReduce, 0, 0, 0, 50), talk(SpanKind::AllReduce, 0, 1, 60, 70)];
         let second = [talk(SpanKind::AllReduce, 0, 1, 55, 70), talk(SpanKind::AllReduce, 0, 0, 20, 50)];
         let made = TestRun::of(&[(0, Axis::Data, &[0, 1])], &ranks(&[&first, &second]));
-        let (links, count) = links(&made.results(), &made.run.info.groups);
+        let (links, count) = linked(&made);
         assert_eq!(count, 2);
         assert_eq!(links[0][0].number, links[1][1].number);
         assert_eq!(links[0][1].number, links[1][0].number);
@@ -93,10 +97,10 @@ mod tests {
     fn where_a_rank_is_missing_nobody_knows_its_time() {
         let spans = [talk(SpanKind::AllGather, 0, 0, 0, 50)];
         let made = TestRun::of(&[(0, Axis::Data, &[0, 1, 2])], &ranks(&[&spans, &spans]));
-        let (links, _) = links(&made.results(), &made.run.info.groups);
+        let (links, _) = linked(&made);
         assert_eq!((links[0][0].number, links[0][0].own_ns), (Some(1), None));
         let alone = TestRun::of(&[(0, Axis::Data, &[0, 1])], &ranks(&[&spans]));
-        let (links, _) = super::links(&alone.results(), &alone.run.info.groups);
+        let (links, _) = linked(&alone);
         assert_eq!((links[0][0].number, links[0][0].own_ns), (None, None));
     }
 
@@ -105,7 +109,7 @@ mod tests {
         let sends = [talk(SpanKind::Send, 0, 0, 0, 10)];
         let receives = [talk(SpanKind::Receive, 0, 0, 0, 15)];
         let made = TestRun::of(&[(0, Axis::Pipeline, &[0, 1])], &ranks(&[&sends, &receives]));
-        let (links, count) = links(&made.results(), &made.run.info.groups);
+        let (links, count) = linked(&made);
         assert_eq!((count, links[0][0], links[1][0]), (1, links[1][0], links[0][0]));
         assert_eq!((links[0][0].number, links[0][0].own_ns), (Some(1), Some(10)));
     }

@@ -76,7 +76,7 @@ impl Overlay {
     /// What ranks say, when they have been analyzed.
     fn of(job: &ReadJob<'_>, chosen: StepChoice) -> Overlay {
         let ReadJob { ranks, alignment, counted, .. } = *job;
-        let (all_links, count) = links(ranks, job.groups);
+        let (all_links, count) = links(ranks, job.groups, job.sizes);
         let idle = job.stages.map(|stages| idle_of_stages(stages, ranks, alignment, counted)).unwrap_or_default();
         let stages = job.stages.map(|stages| stages.of_ranks.as_slice()).unwrap_or_default();
         let overlay = |(index, (rank, links)): (usize, (&RankResult, Vec<Link>))| RankOverlay {

@@ -27,11 +27,13 @@ use super::{
     rank::RankFigures,
     roofline::Roofline,
     segments::SegmentSummary,
+    step_summary::StepSummary,
     steps::{StepFigures, StepTime},
     waterfall::WaterfallRow,
     what_if::WhatIf,
     window::{CountedSteps, CountedTime},
 };
+use crate::stored::fields;
 
 /// Everything a run says.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -58,6 +60,9 @@ pub struct Analysis {
     pub step_time: Option<StepTime>,
     /// Where each step's time goes: of every step, whether it counts or not.
     pub steps: Vec<StepFigures>,
+    /// Each step of the whole job: what those come to together.
+    #[serde(skip)]
+    pub job_steps: Vec<StepSummary>,
     /// From a device's peak to what is used of it: what takes the rest of a step, in the mean of all ranks and steps.
     pub waterfall: Vec<WaterfallRow>,
     /// What the end of a step depends on; none, where a step has too many activities.
@@ -105,6 +110,14 @@ pub struct Analysis {
     pub findings: Vec<Finding>,
 }
 
+// What is not stored is told by the run, or is what only the ranks' own summaries have.
+fields!(Analysis {
+    schema, run, data_loss, clock, window, ranks, counted, places, host, step_time, job_steps, waterfall,
+    critical_path, what_if, hang, memory, mfu, devices, pipeline, experts, collectives, stragglers, waits, kernels,
+    families, operators, modules, sources, gemms, kernel_durations, findings
+    ; steps, roofline, prediction
+});
+
 /// What was run.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct RunSummary {
@@ -145,6 +158,12 @@ pub struct RunSummary {
     pub segments: Vec<SegmentSummary>,
 }
 
+fields!(RunSummary {
+    name, source, state, world_size, layout, axes_inferred, groups_inferred, ranks_on_a_device, phases_inferred,
+    failed_sources, ended_early, paused, recording;
+    device, model, sequence_length, segments
+});
+
 /// A source of knowledge about a program that failed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct FailedSource {
@@ -156,6 +175,8 @@ pub struct FailedSource {
     pub ranks: Vec<Rank>,
 }
 
+fields!(FailedSource { source, why, ranks });
+
 /// Why the recordings of some ranks ended early.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct EndedEarly {
@@ -164,6 +185,8 @@ pub struct EndedEarly {
     /// Those of which ranks.
     pub ranks: Vec<Rank>,
 }
+
+fields!(EndedEarly { why, ranks });
 
 /// How often the GPU was not recorded because the program's own profiler ran: of the ranks, the one for the longest time.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -175,6 +198,8 @@ pub struct Paused {
     /// The ranks that have no kernels after that, since their profiler keeps what records them.
     pub ranks_without_kernels: Vec<Rank>,
 }
+
+fields!(Paused { count, paused_ns, ranks_without_kernels });
 
 /// What recording cost, and how much of the run was recorded for it: of the ranks, the one that paid most. Shares are of the
 /// time that steps take without being recorded.
@@ -198,6 +223,8 @@ pub struct Recording {
     pub recorded_steps: u64,
 }
 
+fields!(Recording { budget, cost_while_on, cost_low, cost_high, duty, average_cost, steps, recorded_steps });
+
 /// What is lost.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
 pub struct DataLoss {
@@ -209,6 +236,8 @@ pub struct DataLoss {
     pub unreadable_events: u64,
 }
 
+fields!(DataLoss { dropped_events, unreadable_bytes, unreadable_events });
+
 impl Analysis {
     /// How long a step is: the median; where there are none, the recording.
     pub fn step_ns(&self) -> Option<i64> {
@@ -218,18 +247,17 @@ impl Analysis {
 
     /// The loss of each step of which one is known: the last rank's that recorded one, since that may be the last stage.
     pub fn losses(&self) -> BTreeMap<Step, f64> {
-        self.steps.iter().filter_map(|step| Some((step.step, step.loss?))).collect()
+        self.job_steps.iter().filter_map(|step| Some((step.step, step.loss?))).collect()
     }
 
     /// The last loss on data that was not trained on, and in which step.
     pub fn evaluation_loss(&self) -> Option<(Step, f64)> {
-        self.steps.iter().rev().find_map(|step| Some((step.step, step.evaluation_loss?)))
+        self.job_steps.iter().rev().find_map(|step| Some((step.step, step.evaluation_loss?)))
     }
 
     /// The gradient noise scale after the last step, in tokens; none, where gradients do not show one then.
     pub fn gradient_noise_scale(&self) -> Option<f64> {
-        let last = self.steps.last()?.step;
-        self.steps.iter().rev().take_while(|step| step.step == last).find_map(|step| step.gradient_noise_scale)
+        self.job_steps.last()?.gradient_noise_scale
     }
 
     /// Those of the steps that count, in their order.

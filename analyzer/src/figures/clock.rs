@@ -1,5 +1,6 @@
 //! How ranks' clocks were brought together.
 
+use crate::stored::{fields, one_of};
 use serde::Serialize;
 use stepscope_traces::Rank;
 
@@ -15,6 +16,8 @@ pub struct ClockSummary {
     pub ranks: Vec<RankClock>,
 }
 
+fields!(ClockSummary { aligned_by, residual_ns, ranks });
+
 /// By what clocks were brought together.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -27,6 +30,8 @@ pub enum AlignedBy {
     None,
 }
 
+one_of!(AlignedBy: [AlignedBy::Anchors, AlignedBy::Collectives, AlignedBy::None]);
+
 /// How a rank's clock differs from that of the first rank.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct RankClock {
@@ -37,3 +42,5 @@ pub struct RankClock {
     /// What to add besides for every second since.
     pub drift_ns_per_second: f64,
 }
+
+fields!(RankClock { rank, offset_ns, drift_ns_per_second });

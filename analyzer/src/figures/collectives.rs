@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::stored::fields;
 use serde::Serialize;
 use stepscope_plan::Axis;
 use stepscope_traces::{Rank, SpanKind, Step};
@@ -38,6 +39,22 @@ pub struct CollectiveFigures {
     pub by_step: BTreeMap<Option<Step>, (u64, i64)>,
 }
 
+fields!(CollectiveFigures {
+    operation,
+    axis,
+    group_size,
+    count,
+    bytes,
+    busy_ns,
+    exposed_ns,
+    own_ns,
+    waiting_ns,
+    algorithm_bandwidth,
+    bus_bandwidth,
+    by_size,
+    by_step,
+});
+
 /// Collectives whose messages differ by less than a factor of two.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct MessageSize {
@@ -53,6 +70,8 @@ pub struct MessageSize {
     pub bus_bandwidth: Option<f64>,
 }
 
+fields!(MessageSize { count, bytes, own_ns, algorithm_bandwidth, bus_bandwidth });
+
 /// A rank's waiting, in collectives that all their ranks recorded. Not in messages, and not in collectives of several
 /// stages: that is a bubble of the pipeline.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -65,6 +84,8 @@ pub struct Straggler {
     pub caused_wait_ns: i64,
 }
 
+fields!(Straggler { rank, wait_ns, caused_wait_ns });
+
 /// How long a rank waited for another one, in the same collectives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct Wait {
@@ -75,3 +96,5 @@ pub struct Wait {
     /// How long.
     pub wait_ns: i64,
 }
+
+fields!(Wait { rank, for_rank, wait_ns });

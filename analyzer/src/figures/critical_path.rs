@@ -5,6 +5,7 @@ use stepscope_plan::Axis;
 use stepscope_traces::{Family, Rank, Step};
 
 use super::idle::IdleReason;
+use crate::stored::{fields, told_as};
 
 /// The critical path of a step: what its end waited for, back to its beginning, from rank to rank.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -22,6 +23,8 @@ pub struct CriticalPath {
     pub stretches: Vec<PathStretch>,
 }
 
+fields!(CriticalPath { step, length_ns, parts, ranks, stretches });
+
 /// A stretch of the critical path. Times are in the clock that all ranks are aligned to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct PathStretch {
@@ -34,6 +37,8 @@ pub struct PathStretch {
     /// What it is spent on.
     pub part: PathPart,
 }
+
+fields!(PathStretch { rank, start_ns, end_ns, part });
 
 /// A part of the critical path.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
@@ -51,6 +56,8 @@ pub struct PathShare {
     pub slack_ns: Option<i64>,
 }
 
+fields!(PathShare { part, time_ns, share, elsewhere_ns, slack_ns });
+
 /// How much of the critical path is on a rank.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct PathRank {
@@ -61,6 +68,8 @@ pub struct PathRank {
     /// Of the path.
     pub share: f64,
 }
+
+fields!(PathRank { rank, time_ns, share });
 
 /// What a stretch of the critical path is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -88,6 +97,27 @@ pub enum PathPart {
     /// Something else ran on the rank, and nobody knows what this waited for.
     Lag,
 }
+
+told_as!(
+    PathPart as (u8, Option<Family>, Option<Axis>, Option<IdleReason>),
+    |part| match *part {
+        PathPart::Compute { family } => (0, Some(family), None, None),
+        PathPart::Communication { axis } => (1, None, axis, None),
+        PathPart::Copy => (2, None, None, None),
+        PathPart::Idle { reason } => (3, None, None, Some(reason)),
+        PathPart::Bubble => (4, None, None, None),
+        PathPart::Lag => (5, None, None, None),
+    },
+    |(part, family, axis, reason)| Some(match part {
+        0 => PathPart::Compute { family: family? },
+        1 => PathPart::Communication { axis },
+        2 => PathPart::Copy,
+        3 => PathPart::Idle { reason: reason? },
+        4 => PathPart::Bubble,
+        5 => PathPart::Lag,
+        _ => return None,
+    })
+);
 
 impl PathPart {
     /// What it is, in words.

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::stored::fields;
 use serde::Serialize;
 use stepscope_traces::Rank;
 
@@ -20,6 +21,8 @@ pub struct DeviceFigures {
     pub highest_clock: Option<f64>,
 }
 
+fields!(DeviceFigures { rank, counters, over_time, highest_clock });
+
 /// The values of a counter.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct CounterFigures {
@@ -34,6 +37,8 @@ pub struct CounterFigures {
     /// How many there are.
     pub samples: u64,
 }
+
+fields!(CounterFigures { mean, least, most, last, samples });
 
 /// What holds a device back, the worst first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]

@@ -1,5 +1,6 @@
 //! How tokens choose experts.
 
+use crate::stored::fields;
 use serde::Serialize;
 use stepscope_traces::Rank;
 
@@ -13,6 +14,8 @@ pub struct ExpertFigures {
     /// Each layer that has experts.
     pub layers: Vec<ExpertLayer>,
 }
+
+fields!(ExpertFigures { imbalance, rank_imbalance, layers });
 
 /// How tokens choose the experts of a layer.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -30,3 +33,5 @@ pub struct ExpertLayer {
     /// What they have, as a multiple of the mean of ranks.
     pub rank_imbalance: f64,
 }
+
+fields!(ExpertLayer { layer, shares, busiest_expert, imbalance, busiest_rank, rank_imbalance });

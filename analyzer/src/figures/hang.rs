@@ -4,6 +4,7 @@ use serde::Serialize;
 use stepscope_traces::{OperationState, Rank};
 
 use super::call_sites::caller;
+use crate::stored::{fields, one_of};
 
 /// What ranks waited in when a recorder wrote down what it knew, and why that did not end.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -24,6 +25,8 @@ pub struct Hang {
     pub without_dump: Vec<Rank>,
 }
 
+fields!(Hang { cause, ranks, operation, differing, waiting, elsewhere, without_dump });
+
 /// Why communication does not end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "kebab-case")]
@@ -39,6 +42,8 @@ pub enum HangCause {
     /// All of its ranks came.
     AllCame,
 }
+
+one_of!(HangCause: [HangCause::Absent, HangCause::NoDump, HangCause::Mismatch, HangCause::Deadlock, HangCause::AllCame]);
 
 /// What a rank asked for.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
@@ -67,6 +72,20 @@ pub struct PendingOperation {
     pub stack: Vec<String>,
 }
 
+fields!(PendingOperation {
+    operation,
+    group,
+    group_ranks,
+    sequence,
+    peer,
+    input_sizes,
+    output_sizes,
+    types,
+    state,
+    asked_ns,
+    stack,
+});
+
 impl PendingOperation {
     /// The innermost call of the program itself, if stacks were recorded.
     pub fn caller(&self) -> Option<&str> {
@@ -84,6 +103,8 @@ pub struct RankOperation {
     pub operation: PendingOperation,
 }
 
+fields!(RankOperation { rank, operation });
+
 /// A rank that waits.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct WaitingRank {
@@ -98,6 +119,8 @@ pub struct WaitingRank {
     pub pending: u64,
 }
 
+fields!(WaitingRank { rank, operation, waits_for, pending });
+
 /// A rank that waits in nothing.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct RankElsewhere {
@@ -108,6 +131,8 @@ pub struct RankElsewhere {
     /// Where its main thread is in Python, the innermost call first, if it was asked.
     pub stack: Vec<String>,
 }
+
+fields!(RankElsewhere { rank, last, stack });
 
 impl RankElsewhere {
     /// The innermost call of the program itself, if the rank was asked.

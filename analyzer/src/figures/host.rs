@@ -16,6 +16,8 @@ pub struct HostFigures {
     pub operators: Vec<HostOperator>,
 }
 
+fields!(HostFigures { ranks, phases, operators });
+
 /// What one rank did on the host in the steps that count.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct HostTime {
@@ -44,6 +46,8 @@ pub struct HostPhase {
     pub self_ns: i64,
 }
 
+fields!(HostPhase { phase, self_ns });
+
 /// Calls of one operator on the host.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct HostOperator {
@@ -58,3 +62,5 @@ pub struct HostOperator {
     /// Of the own time of all operators.
     pub share: f64,
 }
+
+fields!(HostOperator { operator, count, self_ns, total_ns, share });

@@ -5,6 +5,7 @@ use stepscope_plan::NumberType;
 use stepscope_traces::Family;
 
 use super::rates::KernelRates;
+use crate::stored::fields;
 
 /// All activity of one name, over all ranks.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -36,6 +37,21 @@ pub struct KernelFigures {
     pub rates: KernelRates,
 }
 
+fields!(KernelFigures {
+    name,
+    family,
+    library,
+    precision,
+    tile,
+    count,
+    total_ns,
+    mean_ns,
+    share,
+    least_rank_ns,
+    most_rank_ns,
+    rates,
+});
+
 /// All activity of one family, over all ranks.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct FamilyFigures {
@@ -52,3 +68,5 @@ pub struct FamilyFigures {
     /// Those, as a share of a device's peak.
     pub peak_share: Option<f64>,
 }
+
+fields!(FamilyFigures { family, count, total_ns, share, flops_per_second, peak_share });

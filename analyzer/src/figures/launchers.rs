@@ -5,6 +5,7 @@ use stepscope_plan::NumberType;
 use stepscope_traces::Transposes;
 
 use super::rates::KernelRates;
+use crate::stored::fields;
 
 /// What some kernels come to, over all ranks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
@@ -24,6 +25,8 @@ pub struct LaunchedKernels {
     pub rates: KernelRates,
 }
 
+fields!(LaunchedKernels { count, total_ns, share, small_count, idle_before_ns, rates });
+
 /// Everything that one operator launched.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct OperatorFigures {
@@ -36,6 +39,8 @@ pub struct OperatorFigures {
     pub shapes: Vec<ShapeFigures>,
 }
 
+fields!(OperatorFigures { operator, kernels, shapes });
+
 /// Everything that an operator launched for arguments of the same shapes.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct ShapeFigures {
@@ -47,6 +52,8 @@ pub struct ShapeFigures {
     /// The names of its kernels, the most time first.
     pub names: Vec<String>,
 }
+
+fields!(ShapeFigures { shapes, kernels, names });
 
 /// Everything that one module launched.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -62,6 +69,8 @@ pub struct ModuleFigures {
     pub kernels: LaunchedKernels,
 }
 
+fields!(ModuleFigures { module, depth, own_ns, kernels });
+
 /// Everything that one function of the program launched.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct SourceFigures {
@@ -71,6 +80,8 @@ pub struct SourceFigures {
     #[serde(flatten)]
     pub kernels: LaunchedKernels,
 }
+
+fields!(SourceFigures { source, kernels });
 
 /// Matrix products of one shape.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -104,6 +115,22 @@ pub struct GemmFigures {
     pub without_tensor_cores: bool,
 }
 
+fields!(GemmFigures {
+    batch,
+    m,
+    n,
+    k,
+    precision,
+    layout,
+    kernels,
+    kernel,
+    tile,
+    waves,
+    wave_efficiency,
+    misaligned,
+    without_tensor_cores,
+});
+
 /// How long compute kernels take, and how many are small.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct KernelDurations {
@@ -119,6 +146,8 @@ pub struct KernelDurations {
     pub histogram: Vec<DurationBin>,
 }
 
+fields!(KernelDurations { count, total_ns, small_share, small_time_share, histogram });
+
 /// Kernels that take about as long.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct DurationBin {
@@ -129,3 +158,5 @@ pub struct DurationBin {
     /// The sum of their durations.
     pub total_ns: i64,
 }
+
+fields!(DurationBin { below_ns, count, total_ns });

@@ -1,5 +1,6 @@
 //! How a run is spread over ranks.
 
+use crate::stored::fields;
 use serde::Serialize;
 use stepscope_plan::{ParallelLayout, Precision, Recompute, Schedule, Zero, text};
 
@@ -52,6 +53,30 @@ pub struct RunLayout {
     #[serde(skip)]
     pub grid: Option<ParallelLayout>,
 }
+
+fields!(RunLayout {
+    dp,
+    tp,
+    sequence_parallel,
+    pp,
+    cp,
+    ep,
+    zero,
+    dp_replicate,
+    prefetch,
+    unit_layers,
+    schedule,
+    chunks,
+    micro_batch,
+    micro_batches,
+    sequence_length,
+    recompute,
+    precision,
+    gradients,
+    inferred,
+    said,
+    grid,
+});
 
 impl From<ParallelLayout> for RunLayout {
     fn from(layout: ParallelLayout) -> RunLayout {

@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::stored::{fields, one_of};
 use serde::Serialize;
 use stepscope_plan::Convention;
 
@@ -30,6 +31,19 @@ pub struct Mfu {
     pub by_kernels: Option<KernelMfu>,
 }
 
+fields!(Mfu {
+    model_from,
+    convention,
+    flops_per_token,
+    peak_flops,
+    value,
+    training_value,
+    hfu,
+    by_convention,
+    tokens_per_second,
+    by_kernels,
+});
+
 /// MFU by the FLOPs of matrix products, attention and convolutions that ran in the steps that count.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct KernelMfu {
@@ -45,6 +59,8 @@ pub struct KernelMfu {
     pub known_share: f64,
 }
 
+fields!(KernelMfu { value, hfu, model_flops_per_step, flops_per_step, known_share });
+
 /// Who says what the model is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -58,3 +74,5 @@ pub enum ModelFrom {
     /// The shapes that its operators were given: there is no model, only its FLOPs.
     Shapes,
 }
+
+one_of!(ModelFrom: [ModelFrom::Run, ModelFrom::Program, ModelFrom::Flag, ModelFrom::Shapes]);

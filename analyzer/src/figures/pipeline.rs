@@ -2,6 +2,7 @@
 
 use std::collections::BTreeMap;
 
+use crate::stored::fields;
 use serde::Serialize;
 use stepscope_plan::Schedule;
 use stepscope_traces::{Rank, Step};
@@ -34,6 +35,20 @@ pub struct PipelineFigures {
     pub balanced_bubble: Option<f64>,
 }
 
+fields!(PipelineFigures {
+    stages,
+    micro_batches,
+    schedule,
+    chunks,
+    bubble,
+    ideal_bubble,
+    inferred,
+    per_stage,
+    per_step,
+    slowest_stage,
+    balanced_bubble,
+});
+
 /// One rank of a stage.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct StageFigures {
@@ -56,6 +71,8 @@ pub struct StageFigures {
     pub work_ns: i64,
 }
 
+fields!(StageFigures { stage, rank, pipeline, bubble, warm_up_ns, steady_ns, cool_down_ns, work_ns });
+
 /// One step of the pipeline.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct StepBubble {
@@ -70,6 +87,8 @@ pub struct StepBubble {
     #[serde(skip)]
     pub window_ns: i64,
 }
+
+fields!(StepBubble { step, bubble, idle_ns, window_ns });
 
 impl PipelineFigures {
     /// The first ranks that are a pipeline, by stage: as many stages as are there.

@@ -4,6 +4,7 @@ use serde::Serialize;
 use stepscope_traces::Rank;
 
 use super::partition::Partition;
+use crate::stored::{fields, one_of};
 
 /// What ranks may have in common by where they run, the smallest first.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize)]
@@ -16,6 +17,8 @@ pub enum PlaceKind {
     /// A switch above their hosts.
     Switch,
 }
+
+one_of!(PlaceKind: [PlaceKind::GpuIndex, PlaceKind::Host, PlaceKind::Switch]);
 
 /// Ranks that run at one place. Of one kind, and one level of switches, all ranks are at one place each.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -38,6 +41,8 @@ pub struct PlaceFigures {
     /// How long others waited in collectives of which one of them was the last.
     pub caused_wait_ns: Option<i64>,
 }
+
+fields!(PlaceFigures { kind, level, name, ranks, windows, partition, wait_ns, caused_wait_ns });
 
 impl PlaceFigures {
     /// The mean of a part of the time, of one step of one rank.

@@ -3,6 +3,7 @@
 use serde::Serialize;
 
 use super::roofline::Bound;
+use crate::stored::fields;
 
 /// How fast some kernels are. What is not known is none.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
@@ -20,3 +21,5 @@ pub struct KernelRates {
     /// How fast they are, as a share of what that lets through.
     pub roof_share: Option<f64>,
 }
+
+fields!(KernelRates { flops_per_second, peak_share, bytes_per_second, arithmetic_intensity, bound, roof_share });

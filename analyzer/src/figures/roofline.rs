@@ -3,6 +3,8 @@
 use serde::Serialize;
 use stepscope_plan::Peaks;
 
+use crate::stored::one_of;
+
 /// What a device can do at most.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct Roofline {
@@ -25,3 +27,5 @@ pub enum Bound {
     /// Memory.
     Memory,
 }
+
+one_of!(Bound: [Bound::Compute, Bound::Memory]);

@@ -4,6 +4,7 @@ use serde::Serialize;
 use stepscope_traces::{Phase, Rank, Step};
 
 use super::partition::Partition;
+use crate::stored::fields;
 
 /// One step of one rank.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -67,3 +68,16 @@ pub struct StepTime {
     /// Whether steps were told from what repeats in the kernels alone.
     pub inferred: bool,
 }
+
+fields!(StepTime {
+    first_step,
+    last_step,
+    count,
+    median_ns,
+    median_step,
+    low_ns,
+    high_ns,
+    tokens_per_second,
+    training_tokens_per_second,
+    inferred,
+});

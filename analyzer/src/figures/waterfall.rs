@@ -5,7 +5,7 @@ use stepscope_plan::Axis;
 use stepscope_traces::Family;
 
 use super::idle::IdleReason;
-use crate::stored::fields;
+use crate::stored::{fields, told_as};
 
 /// Compute of one family.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -31,6 +31,8 @@ pub struct WaterfallRow {
     /// The same in points of a hundred: what the device could do in the step.
     pub points: f64,
 }
+
+fields!(WaterfallRow { part, time_ns, ms, points });
 
 /// What takes a part of a step.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize)]
@@ -62,6 +64,31 @@ pub enum WaterfallPart {
     /// The model's FLOPs at the peak: MFU.
     Mfu,
 }
+
+told_as!(
+    WaterfallPart as (u8, Option<Family>, Option<Axis>, Option<IdleReason>),
+    |part| match *part {
+        WaterfallPart::Kernels { family } => (0, Some(family), None, None),
+        WaterfallPart::Idle { reason } => (1, None, None, Some(reason)),
+        WaterfallPart::Communication { axis } => (2, None, axis, None),
+        WaterfallPart::Copies => (3, None, None, None),
+        WaterfallPart::Bubble => (4, None, None, None),
+        WaterfallPart::Recomputation => (5, None, None, None),
+        WaterfallPart::Stragglers => (6, None, None, None),
+        WaterfallPart::Mfu => (7, None, None, None),
+    },
+    |(part, family, axis, reason)| Some(match part {
+        0 => WaterfallPart::Kernels { family: family? },
+        1 => WaterfallPart::Idle { reason: reason? },
+        2 => WaterfallPart::Communication { axis },
+        3 => WaterfallPart::Copies,
+        4 => WaterfallPart::Bubble,
+        5 => WaterfallPart::Recomputation,
+        6 => WaterfallPart::Stragglers,
+        7 => WaterfallPart::Mfu,
+        _ => return None,
+    })
+);
 
 impl WaterfallPart {
     /// What it is, in a few words.

@@ -5,6 +5,7 @@ use stepscope_plan::Axis;
 use stepscope_traces::{Family, Phase, Rank, Step};
 
 use super::idle::IdleReason;
+use crate::stored::{fields, told_as};
 
 /// A step, replayed without this and without that.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -16,6 +17,8 @@ pub struct WhatIf {
     /// How long it would be without each of these alone, the largest win first.
     pub without: Vec<Without>,
 }
+
+fields!(WhatIf { step, measured_ns, without });
 
 /// A step without something.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -32,6 +35,8 @@ pub struct Without {
     pub waiting: Option<WaitingWork>,
 }
 
+fields!(Without { cause, step_ns, spans, waiting });
+
 /// Work that waits for communication.
 #[derive(Clone, Copy, Debug, PartialEq, Serialize)]
 pub struct WaitingWork {
@@ -43,6 +48,8 @@ pub struct WaitingWork {
     pub share: f64,
 }
 
+fields!(WaitingWork { phase, family, share });
+
 /// A stretch of time on a rank, in the clock all ranks are aligned to.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 pub struct SpanPlace {
@@ -53,6 +60,8 @@ pub struct SpanPlace {
     /// When it ends.
     pub end_ns: i64,
 }
+
+fields!(SpanPlace { rank, start_ns, end_ns });
 
 /// What costs time.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -87,6 +96,31 @@ pub enum Cause {
         family: Family,
     },
 }
+
+told_as!(
+    Cause as (u8, (Option<Family>, Option<Axis>), Option<IdleReason>, Option<Rank>),
+    |cause| match *cause {
+        Cause::Communication { axis } => (0, (None, axis), None, None),
+        Cause::Copies => (1, (None, None), None, None),
+        Cause::Idle { reason } => (2, (None, None), Some(reason), None),
+        Cause::Recomputation => (3, (None, None), None, None),
+        Cause::SlowRank { rank } => (4, (None, None), None, Some(rank)),
+        Cause::Clocks => (5, (None, None), None, None),
+        Cause::UnevenStages => (6, (None, None), None, None),
+        Cause::Kernels { family } => (7, (Some(family), None), None, None),
+    },
+    |(cause, (family, axis), reason, rank)| Some(match cause {
+        0 => Cause::Communication { axis },
+        1 => Cause::Copies,
+        2 => Cause::Idle { reason: reason? },
+        3 => Cause::Recomputation,
+        4 => Cause::SlowRank { rank: rank? },
+        5 => Cause::Clocks,
+        6 => Cause::UnevenStages,
+        7 => Cause::Kernels { family: family? },
+        _ => return None,
+    })
+);
 
 impl WhatIf {
     /// The step without something, if that was replayed and makes a difference.

@@ -170,7 +170,7 @@ fn advice(analysis: &Analysis, axis: &AxisShare) -> String {
     let ours = is_ours(analysis);
     match axis.axis {
         None if analysis.ranks.len() < analysis.run.world_size as usize => {
-            "record all ranks, to see whether it waits for them or for links; and overlap it with compute".into()
+            "record and analyze all ranks, to see whether it waits for them or for links; and overlap it with compute".into()
         }
         None => "overlap it with compute, or send less; which ranks talk to each other was not recorded".into(),
         Some(Axis::Data | Axis::DataContext) if zero == Some(Zero::Three) => {

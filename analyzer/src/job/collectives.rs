@@ -39,15 +39,15 @@ pub(crate) struct CollectiveWaits {
 pub(crate) fn collectives(
     ranks: &[RankResult],
     groups: &[GroupInfo],
+    sizes: &GroupSizes,
     counted: &CountedSteps,
 ) -> (Vec<CollectiveFigures>, CollectiveWaits) {
-    let sizes = GroupSizes::of(ranks, groups);
     let mut sums: BTreeMap<CollectiveKind, CollectiveSum> = BTreeMap::new();
     let mut stragglers = Stragglers::of(ranks);
     let stages = groups.iter().any(|group| group.axis == Axis::Pipeline);
-    let pairs = add_collectives(ranks, counted, &sizes, stages, &mut sums, &mut stragglers);
-    add_messages(ranks, groups, counted, &sizes, &mut sums);
-    add_busy_time(ranks, counted, &sizes, &mut sums);
+    let pairs = add_collectives(ranks, counted, sizes, stages, &mut sums, &mut stragglers);
+    add_messages(ranks, groups, counted, sizes, &mut sums);
+    add_busy_time(ranks, counted, sizes, &mut sums);
     let mut figures: Vec<CollectiveFigures> = sums.iter().map(|(kind, sum)| sum.figures(kind)).collect();
     figures.sort_by_key(|figures| Reverse(figures.busy_ns));
     let exposed = stragglers.exposed();
@@ -69,8 +69,9 @@ pub(crate) struct GroupSizes {
 }
 
 impl GroupSizes {
-    /// A group without a description has as many ranks as say so who are in it, or else as used it, if that is more than one.
-    pub(crate) fn of(ranks: &[RankResult], groups: &[GroupInfo]) -> GroupSizes {
+    /// A group without a description has as many ranks as say so who are in it. Where nobody does, and all ranks of the job
+    /// are there, it has as many as used it, if that is more than one.
+    pub(crate) fn of(ranks: &[RankResult], groups: &[GroupInfo], world_size: u32) -> GroupSizes {
         let describe = |group: &GroupInfo| (group.group, Some(group.ranks.len() as u64));
         let told = ranks.iter().flat_map(|rank| &rank.info.groups).map(|own| (own.group, Some(u64::from(own.size))));
         let mut sizes: HashMap<_, _> = groups.iter().map(describe).chain(told).collect();
@@ -81,7 +82,8 @@ impl GroupSizes {
                 users.entry(group).or_default().insert(rank);
             }
         }
-        let size = |users: HashSet<usize>| (users.len() > 1).then_some(users.len() as u64);
+        let are_all = ranks.len() >= world_size as usize;
+        let size = |users: HashSet<usize>| (are_all && users.len() > 1).then_some(users.len() as u64);
         sizes.extend(users.into_iter().map(|(group, users)| (group, size(users))));
         GroupSizes { axes: Axes::of(groups), sizes }
     }

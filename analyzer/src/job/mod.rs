@@ -35,7 +35,6 @@ pub(crate) mod roofline;
 pub(crate) mod segments;
 pub(crate) mod stages;
 pub(crate) mod step_graph;
-pub(crate) mod step_summary;
 pub(crate) mod step_time;
 pub(crate) mod steps;
 pub(crate) mod stragglers;

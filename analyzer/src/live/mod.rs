@@ -21,13 +21,12 @@ use stepscope_traces::{Loss, Nanos, Rank, Run, RunInfo, RunSource, State, Step};
 use crate::{
     analyze::assemble,
     error::AnalysisError,
-    figures::{Analysis, RankMemory, StepFigures, StepRecord},
+    figures::{Analysis, RankMemory, StepFigures, StepRecord, StepSummary},
     job::{
         groups::described,
         layout::layout,
         mfu::{Rates, TrainedModel},
         progress::JobTime,
-        step_summary::StepSummary,
         step_time::counted_of_job,
         steps::step_figures,
         tokens::{replicas, tell_tokens},
@@ -327,6 +326,7 @@ impl LiveRun {
         let (mut analysis, ()) = assemble((&self.run, info), &selection, counted, ranks, |_| ())?;
         // What is before those is told apart, and what comes after them is not whole yet.
         analysis.steps.retain(|step| steps.may_have(Some(step.step)));
+        analysis.job_steps.retain(|step| steps.may_have(Some(step.step)));
         self.analysis = Some((Arc::new(analysis), recent.map(|(_, last)| last)));
         Ok(())
     }
@@ -366,8 +366,8 @@ impl LiveSnapshot {
     /// Every step that is known to have been made, in order. What a step came to when all of it was analyzed together is
     /// what counts.
     pub fn steps(&self) -> Vec<StepSummary> {
-        let recent = self.analysis.as_ref().map_or_else(Vec::new, |analysis| StepSummary::of_all(&analysis.steps));
-        let recent: BTreeMap<Step, StepSummary> = recent.into_iter().map(|step| (step.step, step)).collect();
+        let recent = self.analysis.iter().flat_map(|analysis| &analysis.job_steps);
+        let recent: BTreeMap<Step, StepSummary> = recent.map(|step| (step.step, step.clone())).collect();
         let mut steps = (*self.settled).clone();
         for newer in [(*self.before_analysis).clone(), recent] {
             steps.extend(newer);

@@ -102,7 +102,7 @@ fn compare(recipe: &Recipe, memory_of_host: bool, shares: &[f64]) {
     let (first, last) = live.recent_steps().unwrap();
     let snapshot = live.snapshot();
     assert!(snapshot.settled.len() > recipe.steps as usize / 2, "{} are settled", snapshot.settled.len());
-    let summaries = StepSummary::of_all(&whole.steps);
+    let summaries = &whole.job_steps;
     let told = snapshot.steps();
     assert_eq!(told, summaries[..told.len()], "{} of {}", told.len(), summaries.len());
     assert!(told.len() + 1 >= summaries.len(), "{} of {}", told.len(), summaries.len());

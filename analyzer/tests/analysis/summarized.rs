@@ -6,7 +6,7 @@ use std::{
 };
 
 use proptest::prelude::*;
-use stepscope_analyzer::{Selection, StepRange, analyze, compare, profile, summarize};
+use stepscope_analyzer::{Analysis, Selection, StepRange, analyze, compare, profile, summarize, summarize_job};
 use stepscope_traces::{
     Nanos, Rank, RankDirectory, Run, Step, SummaryError, SummaryUse,
     synthetic::{Clocks, Pipeline, Recipe, Schedule},
@@ -51,26 +51,53 @@ fn summarize_all(run: &Run) {
     }
 }
 
-/// The bytes of each rank's summary.
-fn summaries(run: &Path) -> Vec<Vec<u8>> {
-    let run = Run::open(run).unwrap();
-    run.ranks.iter().map(|rank| fs::read(rank.path.join("summary.bin")).unwrap()).collect()
+/// The bytes of each rank's summary, and of that of all ranks.
+fn summaries(path: &Path) -> Vec<Vec<u8>> {
+    let run = Run::open(path).unwrap();
+    assert!(summarize_job(&run, &|_| ()).unwrap().is_some());
+    let directories = run.ranks.iter().map(|rank| rank.path.as_path()).chain([path]);
+    directories.map(|directory| fs::read(directory.join("summary.bin")).unwrap()).collect()
+}
+
+/// What a report in words is made of, and whether it was kept.
+fn of_job(path: &Path) -> (Analysis, bool) {
+    let run = Run::open(path).unwrap();
+    let selection = Selection { job_steps_only: true, ..Selection::default() };
+    let analysis = analyze(&run, &selection, &|_| ()).unwrap();
+    (analysis, run.ranks.iter().all(|rank| matches!(rank.summary_use(), Some(SummaryUse::OfJob))))
 }
 
 fn was_read(run: &Run) -> bool {
     run.ranks.iter().all(|rank| matches!(rank.summary_use(), Some(SummaryUse::Read)))
 }
 
+/// A report is as expected, and was kept or not.
+fn assert_same_job((analysis, is_kept): (Analysis, bool), (expected, expect_kept): (&Analysis, bool), path: &Path) {
+    if analysis != *expected {
+        let [is, should] = [&analysis, expected].map(|analysis| format!("{analysis:#?}"));
+        let (place, line) =
+            is.lines().enumerate().find(|(place, line)| should.lines().nth(*place) != Some(line)).unwrap();
+        panic!("{}: line {place} is {line}, and should be {:?}", path.display(), should.lines().nth(place));
+    }
+    assert_eq!(is_kept, expect_kept, "{}", path.display());
+}
+
 /// What a run says is the same with summaries, and with nothing else.
 fn assert_same(path: &Path) {
     let recorded = json(&Run::open(path).unwrap());
+    let (job, _) = of_job(path);
     summarize_all(&Run::open(path).unwrap());
+    assert_same_job(of_job(path), (&job, false), path);
+    let kept = summarize_job(&Run::open(path).unwrap(), &|_| ()).unwrap();
+    assert!(kept.is_some_and(|bytes| bytes == fs::metadata(path.join("summary.bin")).unwrap().len()));
+    assert_same_job(of_job(path), (&job, true), path);
     let run = Run::open(path).unwrap();
     assert_eq!(json(&run), recorded, "{}", path.display());
     assert!(was_read(&run), "{}", path.display());
     let alone = path.with_extension("alone");
     copy(path, &alone, &|name| !name.ends_with(".arrows"));
     assert_eq!(json(&Run::open(&alone).unwrap()), recorded, "{} without what was recorded", path.display());
+    assert_same_job(of_job(&alone), (&job, true), &alone);
 }
 
 fn names_of_samples() -> Vec<String> {
@@ -152,7 +179,7 @@ fn what_a_summary_does_not_have_is_read_where_it_was_recorded() {
     assert!(why.ends_with("rank-00000 has only a summary: what was recorded is not here"), "{why}");
     let ranks: Vec<&RankDirectory> = run.ranks.iter().collect();
     let again = summarize(&run.info, &ranks, &|_| ()).unwrap();
-    assert!(again.iter().all(|summarized| summarized.outcome.is_err()), "there is nothing to make it of");
+    assert!(again.iter().all(|summarized| summarized.outcome.is_ok()), "they are there");
 }
 
 /// Why the summary of rank 0 is passed over after something was done to it; what the run says is the same.
@@ -216,6 +243,38 @@ fn a_summary_that_does_not_fit_is_passed_over() {
     let run = Run::open(&path).unwrap();
     json(&run);
     assert!(matches!(run.ranks[0].summary_use(), Some(SummaryUse::PassedOver(SummaryError::OtherFiles))));
+}
+
+#[test]
+fn what_all_ranks_came_to_is_not_what_others_come_to() {
+    let directory = copied("tp2");
+    let path = directory.path().join("tp2");
+    let job = || summarize_job(&Run::open(&path).unwrap(), &|_| ()).unwrap();
+    assert!(job().is_none(), "no rank has a summary");
+    summarize_all(&Run::open(&path).unwrap());
+    assert!(job().is_some());
+    let (whole, is_kept) = of_job(&path);
+    assert!(is_kept);
+    let run_json = fs::read_to_string(path.join("run.json")).unwrap();
+    fs::write(path.join("run.json"), run_json.replacen("\"name\": \"", "\"name\": \"another-", 1)).unwrap();
+    let (renamed, is_kept) = of_job(&path);
+    assert!(!is_kept && renamed.run.name.starts_with("another-"));
+    fs::write(path.join("run.json"), run_json).unwrap();
+    assert_same_job(of_job(&path), (&whole, true), &path);
+    // What was recorded of a rank has become less.
+    let counters = path.join("rank-00001/counters.arrows");
+    let bytes = fs::read(&counters).unwrap();
+    fs::write(&counters, &bytes[..bytes.len() - 8]).unwrap();
+    assert!(!of_job(&path).1);
+    fs::write(&counters, bytes).unwrap();
+    // Another rank has come.
+    copy(&path.join("rank-00001"), &path.join("rank-00002"), &|_| true);
+    assert!(!of_job(&path).1);
+    fs::remove_dir_all(path.join("rank-00002")).unwrap();
+    let ranks = Selection { ranks: vec![Rank(1)], job_steps_only: true, ..Selection::default() };
+    assert_eq!(analyze(&Run::open(&path).unwrap(), &ranks, &|_| ()).unwrap().ranks.len(), 1);
+    fs::write(path.join("summary.bin"), b"STEPSUM").unwrap();
+    assert_same_job(of_job(&path), (&whole, false), &path);
 }
 
 proptest! {
@@ -299,5 +358,29 @@ fn lying_summaries_are_read_or_refused() {
                 run.is_read()
             });
         }
+    }
+}
+
+/// The same of what all ranks come to.
+#[test]
+fn a_lying_summary_of_a_job_is_read_or_refused() {
+    for sample in ["first-steps", "pp2-1f1b"] {
+        let run = Summarized::of(sample);
+        let path = run.directory.path().join("run");
+        let recorded = Run::open(&path).unwrap();
+        summarize_job(&recorded, &|_| ()).unwrap();
+        let formats = [&path, &recorded.ranks[0].path].map(|directory| {
+            let bytes = fs::read(directory.join("summary.bin")).unwrap();
+            u32::from_le_bytes(bytes[8..12].try_into().unwrap())
+        });
+        let [of_job, of_rank] = formats;
+        let checksum = |rank: &RankDirectory| rank.summary(&recorded.info, of_rank).unwrap().unwrap().checksum();
+        let checksums: Vec<_> = recorded.ranks.iter().map(|rank| (rank.info.rank, checksum(rank))).collect();
+        let section = recorded.job_summary(&checksums, of_job).unwrap().unwrap().section().unwrap();
+        fuzz!(vec![section], |bytes: &[u8]| {
+            let recorded = Run::open(&path).unwrap();
+            recorded.write_job_summary(&checksums, of_job, bytes).unwrap();
+            self::of_job(&path).1
+        });
     }
 }

@@ -21,6 +21,8 @@ from ._records import Record
 _TASKS_PER_WORKER = 4
 #: How many tasks there are, where nothing says how many workers there are.
 _TASKS = 64
+#: What takes all ranks: a worker that Slurm started would take its part of them otherwise.
+_ALL = ("--share", "0/1")
 
 
 class SummarizedRank(Record):
@@ -47,7 +49,8 @@ def summarize(
     ranks: Optional[Ranks] = None,
     tasks: Optional[int] = None,
 ) -> List[Task]:
-    """Reduces each rank of a run to a small file in its directory, as ``stepscope summarize`` does.
+    """Reduces each rank of a run to a small file in its directory, as ``stepscope summarize`` does, and all of them together
+    to one beside them, if no ``ranks`` are chosen.
 
     ``client`` is a Dask client, the module ``ray`` (or a Ray client), or a ``concurrent.futures`` executor; without one,
     this machine does it all. Workers need this package and the run under the same path. Whoever makes the files, they are
@@ -70,18 +73,23 @@ def summarize(
         )
     chosen = rank_choice(ranks)
     if client is None:
-        return _whole([_task(path, chosen, 0, 1)])
+        return _whole([_task(path, [*chosen, *_ALL])])
     count = tasks if tasks is not None else _tasks(client, path)
-    return _whole(_mapped(client, [(path, chosen, part, count) for part in range(count)]))
+    shares = [["--share", "%d/%d" % (part, count)] for part in range(count)]
+    done = _whole(_mapped(client, [(path, [*chosen, *share]) for share in shares]))
+    if not chosen:
+        # Ranks have their files now, so this one puts them together.
+        _whole(_mapped(client, [(path, _ALL)]))
+    return done
 
 
-def _task(path: str, chosen: Sequence[str], part: int, parts: int) -> Dict[str, Any]:
-    """Runs the command on a part of the ranks, on whichever machine this is."""
+def _task(path: str, options: Sequence[str]) -> Dict[str, Any]:
+    """Runs the command on some ranks, on whichever machine this is."""
     begun = time.monotonic()
     done: Dict[str, Any] = {"ranks": []}
     error = None
     try:
-        done = run_json(["summarize", *chosen, "--share", "%d/%d" % (part, parts), path])
+        done = run_json(["summarize", *options, path])
     except StepscopeError as failed:
         error = str(failed)
     return {"host": socket.gethostname(), "seconds": time.monotonic() - begun, "ranks": done["ranks"], "error": error}

@@ -19,6 +19,7 @@ use crate::{
     ids::{Nanos, Rank},
     import::{self, ImportedRank, ImportedRun, RankSource, SourceRank},
     inferred_steps::{InferredSteps, UnnumberedKernels},
+    job_summary_file::JobSummary,
     loss::Loss,
     rank_data::{RankData, Survey},
     rank_info::{RankInfo, State, groups_told, rank_directory},
@@ -87,6 +88,22 @@ impl Run {
             info.groups = groups_told(ranks.iter().map(|rank| &rank.info), info.world_size);
         }
         Ok(Run { path: path.to_owned(), info, ranks, helpers, passed_over: Vec::new() })
+    }
+
+    /// Whether there is a summary of all its ranks, of whichever state of them.
+    pub fn has_job_summary(&self) -> bool {
+        JobSummary::is_in(&self.path)
+    }
+
+    /// Opens the summary of all its ranks, if there is one of a format that was made of these summaries of them, each with
+    /// its checksum.
+    pub fn job_summary(&self, ranks: &[(Rank, u32)], format: u32) -> Result<Option<JobSummary>, SummaryError> {
+        JobSummary::open(&self.path, &self.info, ranks, format)
+    }
+
+    /// Writes the summary of all its ranks, of which each has a summary with this checksum; says how long it is.
+    pub fn write_job_summary(&self, ranks: &[(Rank, u32)], format: u32, section: &[u8]) -> Result<u64, TraceError> {
+        JobSummary::write(&self.path, &self.info, ranks, (format, section))
     }
 
     /// Opens what people name as a source, by its content: a run directory, a trace of PyTorch's profiler, a memory

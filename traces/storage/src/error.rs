@@ -6,8 +6,10 @@ use std::{io, path::PathBuf};
 #[derive(Debug, thiserror::Error)]
 pub enum StorageError {
     /// A URL that names no place.
-    #[error("cannot use this URL: {why}")]
+    #[error("cannot use {url}: {why}")]
     Url {
+        /// The URL, without what may be a secret in it.
+        url: String,
         /// What is wrong with it.
         why: &'static str,
     },

@@ -40,7 +40,8 @@ impl Location {
 
     /// A place inside of this one.
     pub fn join(&self, inside: &str) -> Result<Location, StorageError> {
-        let path = self.inside(inside).map_err(|_| StorageError::Url { why: WRONG_PATH })?;
+        let wrong = |_| StorageError::Url { url: format!("{self}/{inside}"), why: WRONG_PATH };
+        let path = self.inside(inside).map_err(wrong)?;
         Ok(Location { path, ..self.clone() })
     }
 
@@ -63,8 +64,7 @@ impl FromStr for Location {
     type Err = StorageError;
 
     fn from_str(text: &str) -> Result<Location, StorageError> {
-        // What is wrong with it may be a secret in it, so the text itself is not repeated.
-        let wrong = |why: &'static str| StorageError::Url { why };
+        let wrong = |why: &'static str| StorageError::Url { url: without_secrets(text), why };
         let (scheme, rest) = text.split_once("://").ok_or(wrong("it has no scheme"))?;
         let scheme = match scheme {
             "s3" => Scheme::S3,
@@ -80,6 +80,8 @@ impl FromStr for Location {
         if bucket.contains('@') || bucket.contains(':') {
             return Err(wrong("it has a user or a port, and credentials belong in the environment"));
         }
+        // As RFC 8089 has it, which browsers follow.
+        let bucket = if scheme == Scheme::File && bucket == "localhost" { "" } else { bucket };
         match (scheme, bucket.is_empty()) {
             (Scheme::File, false) => return Err(wrong("a path of a file begins with a slash, as in file:///data/run")),
             (Scheme::S3 | Scheme::Gs | Scheme::Az, true) => return Err(wrong("it names no bucket")),
@@ -88,7 +90,11 @@ impl FromStr for Location {
             }
             _ => {}
         }
-        let parsed = ObjectPath::parse(path).ok().filter(|_| !path.starts_with('/'));
+        let parsed = match scheme {
+            Scheme::File => ObjectPath::from_url_path(path),
+            Scheme::S3 | Scheme::Gs | Scheme::Az => ObjectPath::parse(path),
+        };
+        let parsed = parsed.ok().filter(|_| !path.starts_with('/'));
         let path = parsed.ok_or(wrong(WRONG_PATH))?;
         if scheme == Scheme::File && path.is_root() {
             return Err(wrong("it names the whole file system"));
@@ -106,7 +112,22 @@ impl fmt::Display for Location {
             Scheme::File => "file",
         };
         write!(f, "{scheme}://{}", self.bucket)?;
-        if self.path.is_root() { Ok(()) } else { write!(f, "/{}", self.path) }
+        match self.scheme {
+            _ if self.path.is_root() => Ok(()),
+            Scheme::File => write!(f, "/{}", self.path.as_ref().replace('%', "%25")),
+            Scheme::S3 | Scheme::Gs | Scheme::Az => write!(f, "/{}", self.path),
+        }
+    }
+}
+
+/// A URL as it may be shown: without a query, and without anything, where it has a user or a port.
+fn without_secrets(url: &str) -> String {
+    let (place, _) = url.split_once('?').unwrap_or((url, ""));
+    match place.split_once("://") {
+        Some((scheme, rest)) if url.contains('@') || rest.split('/').next().is_some_and(|host| host.contains(':')) => {
+            format!("{scheme}://…")
+        }
+        _ => place.to_owned(),
     }
 }
 
@@ -119,6 +140,15 @@ mod tests {
         for text in ["s3://bucket/runs/mine", "gs://bucket", "az://container/a b/c", "file:///data/run"] {
             assert_eq!(text.parse::<Location>().unwrap().to_string(), text);
         }
+        for (text, meant) in [
+            ("file://localhost/data/run", "file:///data/run"),
+            ("file:///my%20runs/one", "file:///my runs/one"),
+            ("file:///100%25/run", "file:///100%25/run"),
+            ("s3://bucket/100%25", "s3://bucket/100%25"),
+        ] {
+            assert_eq!(text.parse::<Location>().unwrap().to_string(), meant);
+        }
+        assert_eq!("file:///100%25".parse::<Location>().unwrap().name(), "100%");
         assert_eq!("s3://bucket/run/".parse::<Location>().unwrap().to_string(), "s3://bucket/run");
         let inside = "s3://bucket".parse::<Location>().unwrap().join("segments/2").unwrap();
         assert_eq!(inside.to_string(), "s3://bucket/segments/2");
@@ -126,19 +156,21 @@ mod tests {
     }
 
     #[test]
-    fn what_is_wrong_with_a_url_is_said_without_the_url() {
-        for text in [
-            "file:///",
-            "s3://my bucket/run",
-            "s3:///run",
-            "s3://b/../c",
-            "s3://b//c",
-            "ftp://b/c",
-            "s3://key:secret@b/c",
-            "az://b/c?sig=secret",
+    fn what_is_wrong_with_a_url_is_said_without_what_is_secret() {
+        for (text, shown) in [
+            ("file:///", "file:///"),
+            ("s3://my bucket/run", "s3://my bucket/run"),
+            ("s3:///run", "s3:///run"),
+            ("s3://b/../c", "s3://b/../c"),
+            ("s3://b//c", "s3://b//c"),
+            ("ftp://b/c", "ftp://b/c"),
+            ("s3://key:secret@b/c", "s3://…"),
+            ("s3://key:sec/ret@b/c", "s3://…"),
+            ("s3://key:secret/c", "s3://…"),
+            ("az://b/c?sig=secret", "az://b/c"),
         ] {
             let refused = text.parse::<Location>().unwrap_err().to_string();
-            assert!(!refused.contains("secret"), "{refused}");
+            assert!(refused.starts_with(&format!("cannot use {shown}: ")), "{refused}");
         }
     }
 

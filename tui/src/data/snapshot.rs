@@ -143,7 +143,7 @@ impl Snapshot {
         let lost = analysis.data_loss;
         Snapshot {
             run: Some(facts),
-            steps: Arc::new(StepSummary::of_all(&analysis.steps)),
+            steps: Arc::new(analysis.job_steps.clone()),
             memory: analysis.memory.iter().cloned().map(Arc::new).collect(),
             loss: Loss {
                 dropped_events: lost.dropped_events,

@@ -7,21 +7,26 @@
 use super::rows::{Activity, AskedCollective, Call};
 use crate::vocabulary::SpanKind;
 
-/// Tells kernels of which nothing is said what they were asked for. The calls are sorted by what ties them to their work.
-pub(super) fn tell(activities: &mut [Activity], calls: &[Call], mut asked: Vec<AskedCollective>) {
+/// Tells kernels of which nothing is said what they were asked for, by which call launched each.
+pub(super) fn tell(
+    activities: &mut [Activity],
+    calls: &[Call],
+    call_of: &[Option<u32>],
+    mut asked: Vec<AskedCollective>,
+) {
     asked.sort_by_key(|asked| (asked.thread, asked.start));
-    let asked_for = |activity: &Activity| {
+    let asked_for = |(activity, call): (&Activity, &Option<u32>)| {
         let span = &activity.span;
         let is_open = span.kind.is_communication() && span.group.is_none() && span.bytes.is_none();
-        let correlation = span.correlation.filter(|_| is_open)?;
-        let call = &calls[calls.binary_search_by_key(&correlation.0, |call| call.correlation).ok()?];
+        let call = &calls[call.filter(|_| is_open)? as usize];
         // The last one that began is the innermost.
         let begun = asked.partition_point(|asked| (asked.thread, asked.start) <= (call.thread, call.start));
         let last = begun.checked_sub(1)?;
         let is_around = asked[last].thread == call.thread && call.start < asked[last].start + asked[last].duration;
         is_around.then_some(last)
     };
-    let told = activities.iter().enumerate().filter_map(|(index, activity)| Some((asked_for(activity)?, index)));
+    let told = activities.iter().zip(call_of).enumerate();
+    let told = told.filter_map(|(index, launched)| Some((asked_for(launched)?, index)));
     let mut told: Vec<(usize, usize)> = told.collect();
     told.sort_unstable();
     for kernels in told.chunk_by(|one, other| one.0 == other.0) {
@@ -41,7 +46,7 @@ pub(super) fn tell(activities: &mut [Activity], calls: &[Call], mut asked: Vec<A
 mod tests {
     use super::*;
     use crate::{
-        ids::{Correlation, Group, NameId, Nanos},
+        ids::{Group, NameId, Nanos},
         tables::Span,
     };
 
@@ -55,21 +60,20 @@ mod tests {
             kind,
             bytes,
         };
-        let launched = |number: u64, thread: u32, start: i64, kind: SpanKind| {
-            let mut span = Span::new(kind, NameId(0), Nanos(1_000 + start), Nanos(5));
-            span.correlation = Some(Correlation(number));
+        let launched = |thread: u32, start: i64, kind: SpanKind| {
+            let span = Span::new(kind, NameId(0), Nanos(1_000 + start), Nanos(5));
             let (start, duration) = (Nanos(start), Nanos(1));
-            let call = Call { correlation: number, start, duration, thread: Some(thread), name: NameId(0) };
+            let call = Call { correlation: 0, start, duration, thread: Some(thread), name: NameId(0) };
             (Activity { span, device: None, external: None }, call)
         };
         let (mut activities, calls): (Vec<Activity>, Vec<Call>) = [
-            launched(1, 7, 15, Communication),
-            launched(2, 7, 16, Kernel),
-            launched(3, 8, 15, Communication),
-            launched(4, 7, 20, Communication),
-            launched(5, 7, 35, AllReduce),
-            launched(6, 7, 36, Communication),
-            launched(7, 7, 15, Communication),
+            launched(7, 15, Communication),
+            launched(7, 16, Kernel),
+            launched(8, 15, Communication),
+            launched(7, 20, Communication),
+            launched(7, 35, AllReduce),
+            launched(7, 36, Communication),
+            launched(7, 15, Communication),
         ]
         .into_iter()
         .unzip();
@@ -77,6 +81,7 @@ mod tests {
         tell(
             &mut activities,
             &calls,
+            &[0, 1, 2, 3, 4, 5, 6].map(Some),
             // Out of order, and one around another.
             vec![
                 asked(7, 30, 10, AllToAll, Some(90)),

@@ -1,12 +1,11 @@
 //! Makes a rank's tables out of what a profiler saw of it.
 
-use std::{collections::BTreeMap, mem};
+use std::mem;
 
 use hashbrown::HashMap;
 
 use super::{
-    annotation::TrainingContext,
-    asked_collectives, host_operators,
+    asked_collectives, host_operators, launching_calls,
     memory::memory_events,
     messages::carry,
     ordered::{SpanOrder, SpanSources},
@@ -61,7 +60,7 @@ fn assemble_spans(
     let of_host = || (Autograd::of(&rows.operators, &called), HostCalls::of(&rows.operators, &rows.functions));
     let has_host = !rows.operators.is_empty() || !rows.functions.is_empty();
     let ((autograd, host_calls), launch_calls) = beside("host calls", of_host, || {
-        keep_first_calls(&mut rows.calls);
+        launching_calls::sort(&mut rows.calls);
         rows.memory.sort_by_key(|change| change.time);
         if has_host { LaunchCalls::of(&rows.calls) } else { LaunchCalls::default() }
     });
@@ -87,7 +86,7 @@ fn assemble_spans(
     } else {
         let (launchers, (places, call_of)) = beside("launchers", launchers, || {
             let places = Places::of(&annotated, rows.autograd, launches.into_iter());
-            let call_of = join(&mut rows.activities, &rows.calls, &places);
+            let call_of = launching_calls::join(&mut rows.activities, &rows.calls, &places);
             (places, call_of)
         });
         (launchers, places, call_of)
@@ -109,8 +108,8 @@ fn assemble_spans(
         || {
             launchers.attribute(&mut rows.activities, &call_of, &rows.operators, &called, &mut names);
             let operators = host_operators::ranges(&launchers, &rows.operators, &called, &mut names, &places);
-            carry(&mut rows.activities, &rows.calls, rows.messages);
-            asked_collectives::tell(&mut rows.activities, &rows.calls, rows.collectives);
+            carry(&mut rows.activities, &rows.calls, &call_of, rows.messages);
+            asked_collectives::tell(&mut rows.activities, &rows.calls, &call_of, rows.collectives);
             move_apart(&mut rows.activities);
             number_collectives(&mut rows.activities);
             operators
@@ -143,45 +142,6 @@ fn assemble_spans(
         data.memory.append_within(&memory, window);
     }
     data
-}
-
-/// Sorts calls by what ties them to their work. Of several with one number the first one launched it.
-fn keep_first_calls(calls: &mut Vec<Call>) {
-    let key = |call: &Call| (call.correlation, call.start);
-    if !calls.is_sorted_by_key(key) {
-        // Those of a thread come in order, which a stable sort makes use of; and a number takes less room than a call.
-        let mut threads: BTreeMap<Option<u32>, Vec<u32>> = BTreeMap::new();
-        let mut numbers = 0..;
-        for calls in calls.chunk_by(|one, next| one.thread == next.thread) {
-            threads.entry(calls[0].thread).or_default().extend(numbers.by_ref().take(calls.len()));
-        }
-        let mut order = threads.into_values().collect::<Vec<_>>().concat();
-        order.sort_by_key(|index| key(&calls[*index as usize]));
-        *calls = order.iter().map(|index| calls[*index as usize]).collect();
-    }
-    calls.dedup_by_key(|call| call.correlation);
-}
-
-/// Gives every activity the place of its launch; says which call launched it.
-fn join(activities: &mut [Activity], calls: &[Call], places: &Places) -> Vec<Option<u32>> {
-    let mut places = PlaceFinder::new(places);
-    // What runs next was mostly launched next.
-    let mut next = 0;
-    let find = |Activity { span, .. }: &mut Activity| {
-        let id = span.correlation?;
-        let index = match calls.get(next) {
-            Some(call) if call.correlation == id.0 => next,
-            _ => calls.binary_search_by_key(&id.0, |call| call.correlation).ok()?,
-        };
-        next = index + 1;
-        let launched = places.at(calls[index].thread, calls[index].start);
-        // What is said of the activity itself is right.
-        let own =
-            TrainingContext { step: span.step, phase: span.phase, micro_batch: span.micro_batch, stage: span.stage };
-        own.within(launched).put(span);
-        Some(index as u32)
-    };
-    activities.iter_mut().map(find).collect()
 }
 
 /// Devices have streams of the same numbers: those of any but the main one are moved apart.

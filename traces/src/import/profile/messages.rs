@@ -16,19 +16,24 @@ use crate::{
     vocabulary::SpanKind,
 };
 
-/// Gives each kernel for messages what it carries. The calls are sorted by what ties them to their work.
-pub(crate) fn carry(activities: &mut [Activity], calls: &[Call], mut asked: Vec<AskedMessage>) {
+/// Gives each kernel for messages what it carries, by which call launched each.
+pub(crate) fn carry(
+    activities: &mut [Activity],
+    calls: &[Call],
+    call_of: &[Option<u32>],
+    mut asked: Vec<AskedMessage>,
+) {
     if asked.is_empty() {
         return;
     }
     asked.sort_by_key(|message| (message.thread, message.start));
     let is_carrier = |kind: SpanKind| matches!(kind, SpanKind::Send | SpanKind::Receive | SpanKind::Communication);
-    let launch = |activity: &Activity| {
-        let correlation = activity.span.correlation.filter(|_| is_carrier(activity.span.kind))?;
-        let call = &calls[calls.binary_search_by_key(&correlation.0, |call| call.correlation).ok()?];
+    let launch = |(activity, call): (&Activity, &Option<u32>)| {
+        let call = &calls[call.filter(|_| is_carrier(activity.span.kind))? as usize];
         Some((call.thread, call.start))
     };
-    let launches = activities.iter().enumerate().filter_map(|(index, activity)| Some((launch(activity)?, index)));
+    let launches = activities.iter().zip(call_of).enumerate();
+    let launches = launches.filter_map(|(index, launched)| Some((launch(launched)?, index)));
     let mut launches: Vec<((Option<u32>, Nanos), usize)> = launches.collect();
     launches.sort_unstable();
     let mut numbers = Numbers::default();
@@ -74,7 +79,7 @@ impl Numbers {
 mod tests {
     use super::*;
     use crate::{
-        ids::{Correlation, NameId, Sequence},
+        ids::{NameId, Sequence},
         tables::Span,
     };
 
@@ -86,18 +91,17 @@ mod tests {
     }
 
     /// A kernel and the call that launched it.
-    fn launched(correlation: u64, start: i64) -> (Activity, Call) {
-        let mut span = Span::new(SpanKind::Communication, NameId(0), Nanos(start + 50), Nanos(5));
-        (span.correlation, span.step) = (Some(Correlation(correlation)), Some(Step(2)));
-        let call = Call { correlation, start: Nanos(start), duration: Nanos(1), thread: THREAD, name: NameId(0) };
+    fn launched(start: i64) -> (Activity, Call) {
+        let span = Span::new(SpanKind::Communication, NameId(0), Nanos(start + 50), Nanos(5));
+        let span = Span { step: Some(Step(2)), ..span };
+        let call = Call { correlation: 0, start: Nanos(start), duration: Nanos(1), thread: THREAD, name: NameId(0) };
         (Activity { span, device: None, external: None }, call)
     }
 
     #[test]
     fn a_kernel_carries_what_was_asked_for_since_the_last_one() {
         use SpanKind::{Communication, Receive, Send};
-        let (mut activities, calls): (Vec<Activity>, Vec<Call>) =
-            [launched(1, 10), launched(2, 20), launched(3, 30), launched(4, 40)].into_iter().unzip();
+        let (mut activities, calls): (Vec<Activity>, Vec<Call>) = [10, 20, 30, 40].map(launched).into_iter().unzip();
         let elsewhere = AskedMessage { thread: Some(9), ..asked(Receive, 5, (5, 6)) };
         let messages = vec![
             asked(Receive, 28, (0, 1)),
@@ -106,7 +110,7 @@ mod tests {
             asked(Send, 18, (1, 2)),
             elsewhere,
         ];
-        carry(&mut activities, &calls, messages);
+        carry(&mut activities, &calls, &[0, 1, 2, 3].map(Some), messages);
         let number = |count: u32, from, to| Some(Sequence::from(MessageNumber { count: 2 << 16 | count, from, to }));
         let carried: Vec<_> =
             activities.iter().map(|Activity { span, .. }| (span.kind, span.bytes, span.sequence)).collect();

@@ -8,6 +8,7 @@ mod asked_collectives;
 mod assemble;
 mod emitted;
 mod host_operators;
+mod launching_calls;
 mod memory;
 mod messages;
 mod named_ranges;

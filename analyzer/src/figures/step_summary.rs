@@ -1,8 +1,9 @@
 //! One step of the whole job: what its ranks come to together.
 
-use stepscope_traces::{Rank, Step};
+use stepscope_traces::{Phase, Rank, Step};
 
-use crate::figures::{Partition, StepFigures};
+use super::{partition::Partition, steps::StepFigures};
+use crate::stored::fields;
 
 /// One step of the whole job.
 #[derive(Clone, Debug, PartialEq)]
@@ -19,13 +20,34 @@ pub struct StepSummary {
     pub all_ranks: Partition,
     /// The loss that was recorded for it; the last rank's that recorded one, since that may be the last stage.
     pub loss: Option<f64>,
+    /// The loss on data that was not trained on, after it; the last rank's that recorded one.
+    pub evaluation_loss: Option<f64>,
+    /// The gradient noise scale after it, in tokens; the last rank's that knows one.
+    pub gradient_noise_scale: Option<f64>,
     /// Tokens of the whole job.
     pub tokens: Option<f64>,
     /// Those, in its time.
     pub tokens_per_second: Option<f64>,
     /// Model FLOP/s, as a share of what all devices could do.
     pub mfu: Option<f64>,
+    /// What it includes on some rank besides training: evaluation, saving a checkpoint.
+    pub includes: Vec<Phase>,
 }
+
+fields!(StepSummary {
+    step,
+    ranks,
+    duration_ns,
+    slowest,
+    all_ranks,
+    loss,
+    evaluation_loss,
+    gradient_noise_scale,
+    tokens,
+    tokens_per_second,
+    mfu,
+    includes,
+});
 
 impl StepSummary {
     /// One of a rank alone.
@@ -37,9 +59,12 @@ impl StepSummary {
             slowest: step.rank,
             all_ranks: step.partition,
             loss: step.loss,
+            evaluation_loss: step.evaluation_loss,
+            gradient_noise_scale: step.gradient_noise_scale,
             tokens: step.tokens,
             tokens_per_second: step.tokens_per_second,
             mfu: step.mfu,
+            includes: step.includes.clone(),
         }
     }
 
@@ -58,6 +83,11 @@ impl StepSummary {
         self.ranks += 1;
         self.all_ranks.add_window(&step.partition);
         self.loss = step.loss.or(self.loss);
+        self.evaluation_loss = step.evaluation_loss.or(self.evaluation_loss);
+        self.gradient_noise_scale = step.gradient_noise_scale.or(self.gradient_noise_scale);
+        let others = step.includes.iter().filter(|phase| !self.includes.contains(phase));
+        let others: Vec<Phase> = others.copied().collect();
+        self.includes.extend(others);
         self.tokens = step.tokens.or(self.tokens);
         if step.duration_ns > self.duration_ns {
             (self.duration_ns, self.slowest) = (step.duration_ns, step.rank);
