@@ -1,12 +1,14 @@
 //! Analyzes a run: reads its ranks, asks each question of them, and puts the answers together.
 
+use std::collections::BTreeSet;
+
 use stepscope_plan::Assumptions;
-use stepscope_traces::{GroupInfo, Rank, RankDirectory, RankInfo, Run, RunInfo, State, Step, SummaryUse};
+use stepscope_traces::{GroupInfo, Rank, RankDirectory, RankInfo, Run, RunInfo, State, SummaryUse};
 
 use crate::{
     each_rank::each_rank,
     error::AnalysisError,
-    figures::{Analysis, CountedSteps, CountedTime, DataLoss, RunSummary, StepSummary},
+    figures::{Analysis, Cause, CountedSteps, CountedTime, DataLoss, RunSummary, StepSummary, Straggler, WhatIf},
     findings::findings,
     job::{
         bubbles::{idle_of_stages, pipeline},
@@ -37,7 +39,7 @@ use crate::{
         stages::Stages,
         step_graph::{StepGraph, critical_path},
         step_time::{counted_of_job, step_time},
-        steps::steps,
+        steps::Steps,
         tokens::{replicas, tell_tokens},
         waterfall::Waterfalls,
         what_if::{Replayed, what_if},
@@ -68,7 +70,7 @@ pub fn analyze(run: &Run, selection: &Selection, progress: &(dyn Fn(usize) + Syn
 /// rank has no summary of what is there.
 pub fn summarize_job(run: &Run, progress: &(dyn Fn(usize) + Sync)) -> Result<Option<u64>, AnalysisError> {
     let Some(checksums) = job_summary::checksums(run)? else { return Ok(None) };
-    let selection = Selection { job_steps_only: true, ..Selection::default() };
+    let selection = Selection { words_only: true, ..Selection::default() };
     let first_pipeline = |job: &ReadJob<'_>| job.stages.and_then(|stages| stages.pipelines.first().cloned());
     let (analysis, first_pipeline) = analyze_and(run, &selection, Detail::Figures, progress, first_pipeline)?;
     job_summary::write(run, &checksums, &JobFigures::of(analysis, first_pipeline)).map(Some)
@@ -199,9 +201,11 @@ pub(crate) fn assemble<T>(
         counted: &counted,
         stages: stages.as_ref(),
     });
-    // Of what is read in part, steps at the edges are there in part.
-    let is_asked = |step: Step| selection.reads_all() || selection.steps.may_have(Some(step));
-    let steps = steps(&ranks, &alignment, &rates, is_asked);
+    let steps = Steps { ranks: &ranks, alignment: &alignment, rates: &rates, selection };
+    let job_steps = steps.of_job();
+    let told: Option<BTreeSet<Rank>> =
+        selection.words_only.then(|| told_of(&ranks, &job_steps, &counted, &waits.stragglers, what_if.as_ref()));
+    let steps = steps.of_ranks(|rank| told.as_ref().is_none_or(|told| told.contains(&rank)));
     let mut analysis = Analysis {
         schema: SCHEMA,
         run: RunSummary {
@@ -224,7 +228,7 @@ pub(crate) fn assemble<T>(
             segments: segments(run),
         },
         data_loss: data_loss(&ranks),
-        job_steps: StepSummary::of_all(&steps),
+        job_steps,
         steps,
         mfu,
         devices,
@@ -262,10 +266,37 @@ pub(crate) fn assemble<T>(
     };
     analysis.prediction = plan_score(&analysis, Assumptions::of);
     analysis.findings = findings(&analysis);
-    if selection.job_steps_only {
+    if selection.words_only {
         analysis.steps = Vec::new();
+        for memory in &mut analysis.memory {
+            (memory.timeline, memory.callers_over_time) = (Vec::new(), None);
+        }
     }
     Ok((analysis, seen))
+}
+
+/// The ranks whose steps findings look at: the first one, that of the longest step, and the slow ones.
+fn told_of(
+    ranks: &[RankResult],
+    job_steps: &[StepSummary],
+    counted: &CountedSteps,
+    stragglers: &[Straggler],
+    what_if: Option<&WhatIf>,
+) -> BTreeSet<Rank> {
+    let longest = job_steps.iter().filter(|step| counted.counts(step.step)).max_by_key(|step| step.duration_ns);
+    let replayed = what_if.into_iter().flat_map(|what_if| &what_if.without).filter_map(|without| match without.cause {
+        Cause::SlowRank { rank } => Some(rank),
+        _ => None,
+    });
+    let first = ranks.iter().filter_map(|rank| Some((rank.steps.first()?.0.step, rank.info.rank))).min();
+    let worst = stragglers.iter().max_by_key(|straggler| straggler.caused_wait_ns).map(|straggler| straggler.rank);
+    first
+        .map(|(_, rank)| rank)
+        .into_iter()
+        .chain(longest.map(|step| step.slowest))
+        .chain(worst)
+        .chain(replayed)
+        .collect()
 }
 
 /// How many ranks compute. One that only asked CUDA something does nothing, and may not say so.

@@ -57,7 +57,7 @@ pub(crate) fn write(run: &Run, checksums: &[(Rank, u32)], figures: &JobFigures) 
 
 /// What the ranks of a run come to, where it is kept, and what is asked for is in it.
 pub(crate) fn read(run: &Run, selection: &Selection) -> Option<Analysis> {
-    if !(selection.job_steps_only && selection.is_usual() && run.has_job_summary()) {
+    if !(selection.words_only && selection.is_usual() && run.has_job_summary()) {
         return None;
     }
     let section = || -> Result<Option<Vec<u8>>, SummaryError> {

@@ -26,8 +26,9 @@ pub struct Selection {
     pub sequence_length: Option<u64>,
     /// How many tokens the whole job trains on in a step, instead of what the run says.
     pub tokens_per_step: Option<f64>,
-    /// Whether steps are listed of the job only, and not of each rank: what a large job comes to is read faster then.
-    pub job_steps_only: bool,
+    /// Whether only what is said in words is wanted, and neither each rank's steps nor its memory over time: what a large job
+    /// comes to is read faster then.
+    pub words_only: bool,
 }
 
 /// The steps that figures are of.

@@ -85,8 +85,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
         peak_flops: arguments.peak_flops,
         convention: arguments.mfu_convention,
         ranks: ranks.clone(),
-        // Other forms show steps of ranks.
-        job_steps_only: matches!(arguments.format, Format::Text | Format::Markdown),
+        // Other forms have pictures, or all that is known.
+        words_only: matches!(arguments.format, Format::Text | Format::Markdown),
         ..arguments.trained.selection()?
     };
     let chosen = run.ranks.iter().filter(|rank| ranks.is_empty() || ranks.contains(&rank.info.rank));

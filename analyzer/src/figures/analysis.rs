@@ -110,7 +110,7 @@ pub struct Analysis {
     pub findings: Vec<Finding>,
 }
 
-// What is not stored is told by the run, or is what only the ranks' own summaries have.
+// What is not stored is told by the run, or nobody says it in words.
 fields!(Analysis {
     schema, run, data_loss, clock, window, ranks, counted, places, host, step_time, job_steps, waterfall,
     critical_path, what_if, hang, memory, mfu, devices, pipeline, experts, collectives, stragglers, waits, kernels,

@@ -1,5 +1,7 @@
 //! One step of the whole job: what its ranks come to together.
 
+use std::collections::BTreeMap;
+
 use stepscope_traces::{Phase, Rank, Step};
 
 use super::{partition::Partition, steps::StepFigures};
@@ -68,18 +70,16 @@ impl StepSummary {
         }
     }
 
-    /// Those of all ranks, whose steps stand in order.
-    pub fn of_all(steps: &[StepFigures]) -> Vec<StepSummary> {
-        let of_one = |ranks: &[StepFigures]| {
-            let mut summary = StepSummary::of(&ranks[0]);
-            ranks[1..].iter().for_each(|rank| summary.add(rank));
-            summary
-        };
-        steps.chunk_by(|one, other| one.step == other.step).map(of_one).collect()
+    /// Adds what a rank made of a step to what others did, which come before it.
+    pub(crate) fn add_to(steps: &mut BTreeMap<Step, StepSummary>, figures: &StepFigures) {
+        match steps.get_mut(&figures.step) {
+            Some(summary) => summary.add(figures),
+            None => _ = steps.insert(figures.step, StepSummary::of(figures)),
+        }
     }
 
     /// Adds what another rank made of it.
-    pub(crate) fn add(&mut self, step: &StepFigures) {
+    fn add(&mut self, step: &StepFigures) {
         self.ranks += 1;
         self.all_ranks.add_window(&step.partition);
         self.loss = step.loss.or(self.loss);

@@ -11,7 +11,7 @@ use super::{
     slow_place,
     time::{windows, worth},
 };
-use crate::figures::{Analysis, Cause, StepFigures, Straggler};
+use crate::figures::{Analysis, Cause, Partition, StepSummary, Straggler};
 
 /// One rank that the others wait for.
 pub(super) struct SlowRank;
@@ -52,17 +52,16 @@ fn by_waiting(analysis: &Analysis) -> Option<Found> {
 /// In which steps a rank has more to do itself than the others have in the mean.
 fn slow_steps(analysis: &Analysis, rank: Rank) -> (Vec<Step>, usize) {
     const MORE: f64 = 1.03;
-    let own = |step: &StepFigures| (step.partition.span_ns - step.partition.exposed_communication_ns) as f64;
-    let mut steps: BTreeMap<Step, (f64, f64, u32)> = BTreeMap::new();
-    for step in analysis.counted_steps() {
-        let (it, others, count) = steps.entry(step.step).or_default();
-        match step.rank == rank {
-            true => *it += own(step),
-            false => (*others, *count) = (*others + own(step), *count + 1),
-        }
-    }
-    let is_slow = |(it, others, count): &(f64, f64, u32)| *it > MORE * others / f64::from((*count).max(1));
-    (steps.iter().filter(|(_, times)| is_slow(times)).map(|(step, _)| *step).collect(), steps.len())
+    let own = |partition: &Partition| partition.span_ns - partition.exposed_communication_ns;
+    let of_rank = analysis.counted_steps().filter(|step| step.rank == rank);
+    let of_rank: BTreeMap<Step, i64> = of_rank.map(|step| (step.step, own(&step.partition))).collect();
+    let counted = analysis.job_steps.iter().filter(|step| analysis.window.counts(step.step));
+    let is_slow = |step: &&StepSummary| {
+        let Some(it) = of_rank.get(&step.step) else { return false };
+        let (others, count) = (own(&step.all_ranks) - it, step.ranks - 1);
+        *it as f64 > MORE * others as f64 / f64::from(count.max(1))
+    };
+    (counted.clone().filter(is_slow).map(|step| step.step).collect(), counted.count())
 }
 
 /// What is said of a slow rank, and why it may be slow.

@@ -4,7 +4,7 @@ use stepscope_plan::text;
 use stepscope_traces::Phase;
 
 use super::{Check, Found};
-use crate::figures::{Analysis, StepFigures};
+use crate::figures::{Analysis, StepFigures, StepSummary};
 
 /// A step that took far longer than the others.
 pub(super) struct LongStep;
@@ -16,9 +16,10 @@ impl Check for LongStep {
         const LEAST_SHARE: f64 = 0.05;
         const LEAST_RATIO: f64 = 3.0;
         let time = analysis.step_time.as_ref()?;
-        let longest = analysis.counted_steps().max_by_key(|step| step.duration_ns)?;
+        let counted = analysis.job_steps.iter().filter(|step| analysis.window.counts(step.step));
+        let longest = counted.max_by_key(|step| step.duration_ns)?;
         let of_its_rank: i64 =
-            analysis.counted_steps().filter(|step| step.rank == longest.rank).map(|step| step.duration_ns).sum();
+            analysis.counted_steps().filter(|step| step.rank == longest.slowest).map(|step| step.duration_ns).sum();
         let share = (longest.duration_ns - time.median_ns).max(0) as f64 / of_its_rank.max(1) as f64;
         let ratio = longest.duration_ns as f64 / time.median_ns.max(1) as f64;
         (share >= LEAST_SHARE && ratio >= LEAST_RATIO).then(|| Found {
@@ -31,7 +32,7 @@ impl Check for LongStep {
             evidence: format!(
                 "{} on rank {}; the excess is {} of all step time, and lowers the mean throughput and MFU",
                 text::duration(longest.duration_ns),
-                longest.rank,
+                longest.slowest,
                 text::rough_percent(share)
             ),
             advice: match longest.includes.last() {
@@ -39,7 +40,7 @@ impl Check for LongStep {
                 Some(_) => "evaluate less often, or on fewer samples".into(),
                 None => "check that step for a checkpoint, an evaluation, late input data, or a stalled host".into(),
             },
-            ranks: vec![longest.rank],
+            ranks: vec![longest.slowest],
             steps: vec![longest.step],
             lost_ns: Some((longest.duration_ns - time.median_ns) / time.count.max(1) as i64),
             ..Found::default()
@@ -48,7 +49,7 @@ impl Check for LongStep {
 }
 
 /// What a step includes besides training, as a reason.
-fn because(step: &StepFigures) -> String {
+fn because(step: &StepSummary) -> String {
     let does = step.includes.iter().map(|phase| match phase {
         Phase::Checkpoint => "saves a checkpoint",
         _ => "evaluates",

@@ -1,11 +1,14 @@
 //! Each step of each rank: where its time goes, how much it trains on, and at which rates.
 
+use std::collections::BTreeMap;
+
 use stepscope_traces::{Rank, Step};
 
 use crate::{
-    figures::StepFigures,
+    figures::{StepFigures, StepSummary},
     job::{clock::Alignment, mfu::Rates},
     rank::result::{RankResult, RankStep},
+    selection::Selection,
 };
 
 /// A rank's step, with where its beginning lies in the clock of all ranks, and at which rates it went.
@@ -34,19 +37,37 @@ pub(crate) fn step_figures(rank: Rank, step: &RankStep, align: impl Fn(i64) -> i
     }
 }
 
-/// Every step of every rank that is asked for, in order.
-pub(crate) fn steps(
-    ranks: &[RankResult],
-    alignment: &Alignment,
-    rates: &Rates,
-    is_asked: impl Fn(Step) -> bool,
-) -> Vec<StepFigures> {
-    let of_rank = |(index, rank): (usize, &RankResult)| {
-        let number = rank.info.rank;
-        let figures = |step| step_figures(number, step, |time| alignment.align(index, time), rates);
-        rank.steps.iter().filter(|(window, ..)| is_asked(window.step)).map(figures).collect::<Vec<_>>()
-    };
-    let mut steps: Vec<StepFigures> = ranks.iter().enumerate().flat_map(of_rank).collect();
-    steps.sort_by_key(|step| (step.step, step.rank));
-    steps
+/// The steps of all ranks, of which some may be asked for.
+pub(crate) struct Steps<'a> {
+    pub(crate) ranks: &'a [RankResult],
+    pub(crate) alignment: &'a Alignment,
+    pub(crate) rates: &'a Rates,
+    pub(crate) selection: &'a Selection,
+}
+
+impl Steps<'_> {
+    /// Every step of some ranks, in order.
+    pub(crate) fn of_ranks(&self, is_wanted: impl Fn(Rank) -> bool) -> Vec<StepFigures> {
+        let wanted = self.ranks.iter().enumerate().filter(|(_, rank)| is_wanted(rank.info.rank));
+        let mut steps: Vec<StepFigures> = wanted.flat_map(|(index, rank)| self.of_rank(index, rank)).collect();
+        steps.sort_by_key(|step| (step.step, step.rank));
+        steps
+    }
+
+    /// Every step of the job, in order. There may be far more steps of ranks, which are not kept.
+    pub(crate) fn of_job(&self) -> Vec<StepSummary> {
+        let mut steps = BTreeMap::new();
+        for (index, rank) in self.ranks.iter().enumerate() {
+            self.of_rank(index, rank).for_each(|figures| StepSummary::add_to(&mut steps, &figures));
+        }
+        steps.into_values().collect()
+    }
+
+    fn of_rank(&self, index: usize, rank: &RankResult) -> impl Iterator<Item = StepFigures> {
+        // Of what is read in part, steps at the edges are there in part.
+        let is_asked = |step: Step| self.selection.reads_all() || self.selection.steps.may_have(Some(step));
+        let align = move |time| self.alignment.align(index, time);
+        let figures = move |step| step_figures(rank.info.rank, step, align, self.rates);
+        rank.steps.iter().filter(move |(window, ..)| is_asked(window.step)).map(figures)
+    }
 }

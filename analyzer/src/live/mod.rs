@@ -21,7 +21,7 @@ use stepscope_traces::{Loss, Nanos, Rank, Run, RunInfo, RunSource, State, Step};
 use crate::{
     analyze::assemble,
     error::AnalysisError,
-    figures::{Analysis, RankMemory, StepFigures, StepRecord, StepSummary},
+    figures::{Analysis, RankMemory, StepRecord, StepSummary},
     job::{
         groups::described,
         layout::layout,
@@ -223,7 +223,7 @@ impl LiveRun {
             for rank in self.ranks.values_mut() {
                 for step in rank.settle(&self.run.info, first) {
                     let record = record(rank, step, &rates);
-                    add_step(settled, &record.figures);
+                    StepSummary::add_to(settled, &record.figures);
                     self.records.iter_mut().for_each(|records| records.push(record.clone()));
                 }
             }
@@ -319,7 +319,7 @@ impl LiveRun {
             let is_before =
                 |step: &&RankStep| Some(step.0.step) >= kept && recent.is_some_and(|(first, _)| step.0.step < first);
             for step in result.steps.iter().filter(is_before) {
-                add_step(&mut before, &step_figures(rank, step, |time| time, &rates));
+                StepSummary::add_to(&mut before, &step_figures(rank, step, |time| time, &rates));
             }
         }
         self.before_analysis = Arc::new(before);
@@ -382,12 +382,4 @@ fn record(rank: &LiveRank, step: SettledStep, rates: &Rates) -> StepRecord {
     let figures = step_figures(rank.rank(), &step, |time| time, rates);
     let wall_ns = rank.info.clock.wall_clock().map(figures.start_ns).map(Nanos);
     StepRecord { wall_ns, figures, families, collectives, allocated_bytes, devices }
-}
-
-/// Adds what a rank made of a step to what others did.
-fn add_step(steps: &mut BTreeMap<Step, StepSummary>, figures: &StepFigures) {
-    match steps.get_mut(&figures.step) {
-        Some(summary) => summary.add(figures),
-        None => _ = steps.insert(figures.step, StepSummary::of(figures)),
-    }
 }

@@ -62,7 +62,7 @@ fn summaries(path: &Path) -> Vec<Vec<u8>> {
 /// What a report in words is made of, and whether it was kept.
 fn of_job(path: &Path) -> (Analysis, bool) {
     let run = Run::open(path).unwrap();
-    let selection = Selection { job_steps_only: true, ..Selection::default() };
+    let selection = Selection { words_only: true, ..Selection::default() };
     let analysis = analyze(&run, &selection, &|_| ()).unwrap();
     (analysis, run.ranks.iter().all(|rank| matches!(rank.summary_use(), Some(SummaryUse::OfJob))))
 }
@@ -86,6 +86,10 @@ fn assert_same_job((analysis, is_kept): (Analysis, bool), (expected, expect_kept
 fn assert_same(path: &Path) {
     let recorded = json(&Run::open(path).unwrap());
     let (job, _) = of_job(path);
+    let mut whole = analyze(&Run::open(path).unwrap(), &Selection::default(), &|_| ()).unwrap();
+    whole.steps.clear();
+    whole.memory.iter_mut().for_each(|memory| (memory.timeline, memory.callers_over_time) = (Vec::new(), None));
+    assert_same_job((whole, false), (&job, false), path);
     summarize_all(&Run::open(path).unwrap());
     assert_same_job(of_job(path), (&job, false), path);
     let kept = summarize_job(&Run::open(path).unwrap(), &|_| ()).unwrap();
@@ -271,7 +275,7 @@ fn what_all_ranks_came_to_is_not_what_others_come_to() {
     copy(&path.join("rank-00001"), &path.join("rank-00002"), &|_| true);
     assert!(!of_job(&path).1);
     fs::remove_dir_all(path.join("rank-00002")).unwrap();
-    let ranks = Selection { ranks: vec![Rank(1)], job_steps_only: true, ..Selection::default() };
+    let ranks = Selection { ranks: vec![Rank(1)], words_only: true, ..Selection::default() };
     assert_eq!(analyze(&Run::open(&path).unwrap(), &ranks, &|_| ()).unwrap().ranks.len(), 1);
     fs::write(path.join("summary.bin"), b"STEPSUM").unwrap();
     assert_same_job(of_job(&path), (&whole, false), &path);

@@ -24,8 +24,11 @@ use crate::{
 const EVERY: Duration = Duration::from_millis(200);
 /// How often it is looked which ranks there are, and whether they still record.
 const LOOK_EVERY: Duration = Duration::from_secs(1);
-/// After an analysis, so many times as long as it took there is none.
+/// After an analysis, so many times as long as it took there is none; nor is it looked for ranks after that took long, as it
+/// does where there are many.
 const REST: u32 = 14;
+/// So many times as long as it takes to read what is new, nothing is read.
+const READ_REST: u32 = 9;
 /// How often memory is played: what came in last is played again and again, since more may come before it.
 const PLAY_EVERY: Duration = Duration::from_millis(350);
 
@@ -133,7 +136,7 @@ impl LoaderThread {
     /// Follows a run until it has ended; gives what it said last.
     fn follow(&self, run: &Run) -> Result<(LiveRun, Snapshot), Why> {
         let mut live = LiveRun::open(&run.path)?;
-        let mut looked = Instant::now();
+        let mut next_look = Instant::now() + LOOK_EVERY;
         let (mut next_analysis, mut played) = (Instant::now(), None);
         let (mut steps, mut incidents) = (StepList::default(), IncidentReader::default());
         let mut facts = RunFacts::of(live.run(), incidents.read(live.run()));
@@ -149,10 +152,12 @@ impl LoaderThread {
                 live.finish();
                 next_analysis = Instant::now();
             }
+            let mut analyzing = Duration::ZERO;
             if live.has_news() && Instant::now() >= next_analysis {
                 let began = Instant::now();
                 live.analyze()?;
-                next_analysis = Instant::now() + REST * began.elapsed();
+                analyzing = began.elapsed();
+                next_analysis = Instant::now() + REST * analyzing;
             }
             if played.is_none_or(|played: Instant| played.elapsed() >= PLAY_EVERY) || ended && !more {
                 live.play_memory();
@@ -165,11 +170,14 @@ impl LoaderThread {
                 return Ok((live, snapshot));
             }
             self.show(snapshot)?;
-            self.rest(if more { Duration::ZERO } else { EVERY.saturating_sub(began.elapsed()) })?;
-            if looked.elapsed() >= LOOK_EVERY {
+            let took = began.elapsed();
+            let enough = EVERY.saturating_sub(took).max(READ_REST * took.saturating_sub(analyzing));
+            self.rest(if more { Duration::ZERO } else { enough })?;
+            if Instant::now() >= next_look {
+                let began = Instant::now();
                 live.look()?;
                 facts = RunFacts::of(live.run(), incidents.read(live.run()));
-                looked = Instant::now();
+                next_look = Instant::now() + LOOK_EVERY.max(REST * began.elapsed());
             }
         }
     }
