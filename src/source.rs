@@ -70,7 +70,8 @@ pub(crate) fn is_part_of(path: &Path, run: &Run) -> bool {
         return true;
     }
     let inside = run.path.canonicalize().is_ok_and(|run| path.starts_with(run));
-    inside && path.extension().is_some_and(|extension| extension == "json" || extension == "arrows")
+    let is_table = path.extension().is_some_and(|extension| extension == "json" || extension == "arrows");
+    inside && (is_table || path.file_name().is_some_and(|name| name == "summary.bin"))
 }
 
 /// Whether a path is in the directory of a run, or would be.

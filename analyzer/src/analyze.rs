@@ -60,16 +60,24 @@ const SCHEMA: u32 = 1;
 
 /// Analyzes a run. `progress` is told how many ranks are done, from the threads that do them.
 pub fn analyze(run: &Run, selection: &Selection, progress: &(dyn Fn(usize) + Sync)) -> Result<Analysis, AnalysisError> {
-    match job_summary::read(run, selection) {
-        Some(analysis) => Ok(analysis),
-        None => Ok(analyze_and(run, selection, Detail::Figures, progress, |_| ())?.0),
+    let mut analysis = match job_summary::read(run, selection) {
+        Some(analysis) => analysis,
+        None => analyze_and(run, selection, Detail::Figures, progress, |_| ())?.0,
+    };
+    if selection.words_only {
+        // Findings are made of those of some ranks.
+        analysis.steps = Vec::new();
     }
+    Ok(analysis)
 }
 
 /// Keeps what all ranks of a run come to together, once each of them has a summary; says how long the file is. None, where a
 /// rank has no summary of what is there.
 pub fn summarize_job(run: &Run, progress: &(dyn Fn(usize) + Sync)) -> Result<Option<u64>, AnalysisError> {
     let Some(checksums) = job_summary::checksums(run)? else { return Ok(None) };
+    if let Some(bytes) = job_summary::kept_bytes(run, &checksums) {
+        return Ok(Some(bytes));
+    }
     let selection = Selection { words_only: true, ..Selection::default() };
     let first_pipeline = |job: &ReadJob<'_>| job.stages.and_then(|stages| stages.pipelines.first().cloned());
     let (analysis, first_pipeline) = analyze_and(run, &selection, Detail::Figures, progress, first_pipeline)?;
@@ -267,7 +275,6 @@ pub(crate) fn assemble<T>(
     analysis.prediction = plan_score(&analysis, Assumptions::of);
     analysis.findings = findings(&analysis);
     if selection.words_only {
-        analysis.steps = Vec::new();
         for memory in &mut analysis.memory {
             (memory.timeline, memory.callers_over_time) = (Vec::new(), None);
         }

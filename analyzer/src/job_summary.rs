@@ -12,6 +12,7 @@ use crate::{
     each_rank::each_rank,
     error::AnalysisError,
     figures::{Analysis, WaterfallRow},
+    findings::findings,
     job::{mfu::TrainedModel, plan_score::plan_score, roofline::roofline, segments::segments},
     rank::summary,
     selection::Selection,
@@ -50,6 +51,18 @@ pub(crate) fn checksums(run: &Run) -> Result<Option<Vec<(Rank, u32)>>, AnalysisE
     Ok(each_rank(&ranks, &|_| {}, of_rank)?.into_iter().collect())
 }
 
+/// What ranks with these summaries come to, where it is kept, and how long the file is.
+fn kept(run: &Run, checksums: &[(Rank, u32)]) -> Result<Option<(JobFigures, u64)>, SummaryError> {
+    let Some(mut summary) = run.job_summary(checksums, FORMAT)? else { return Ok(None) };
+    let figures = restored(&summary.section()?).map_err(|_| SummaryError::Damaged)?;
+    Ok(Some((figures, summary.bytes())))
+}
+
+/// How long the file is in which that is kept already.
+pub(crate) fn kept_bytes(run: &Run, checksums: &[(Rank, u32)]) -> Option<u64> {
+    kept(run, checksums).ok().flatten().map(|(_, bytes)| bytes)
+}
+
 /// Keeps what ranks with these summaries come to; says how long the file is.
 pub(crate) fn write(run: &Run, checksums: &[(Rank, u32)], figures: &JobFigures) -> Result<u64, AnalysisError> {
     Ok(run.write_job_summary(checksums, FORMAT, &stored(figures))?)
@@ -60,12 +73,8 @@ pub(crate) fn read(run: &Run, selection: &Selection) -> Option<Analysis> {
     if !(selection.words_only && selection.is_usual() && run.has_job_summary()) {
         return None;
     }
-    let section = || -> Result<Option<Vec<u8>>, SummaryError> {
-        let Ok(Some(checksums)) = checksums(run) else { return Ok(None) };
-        run.job_summary(&checksums, FORMAT)?.map(|mut summary| summary.section()).transpose()
-    };
     // Whatever is wrong with it, the ranks can be read.
-    let figures: JobFigures = restored(&section().ok()??).ok()?;
+    let (figures, _) = kept(run, &checksums(run).ok()??).ok()??;
     run.ranks.iter().for_each(|rank| rank.note_summary_use(SummaryUse::OfJob));
     Some(with_what_the_run_says(figures, run))
 }
@@ -83,5 +92,6 @@ fn with_what_the_run_says(figures: JobFigures, run: &Run) -> Analysis {
     let device = analysis.run.device.as_ref().filter(|_| analysis.run.ranks_on_a_device.is_none());
     analysis.roofline = device.and_then(|device| roofline(None, Some(device)));
     analysis.prediction = plan_score(&analysis, Assumptions::of);
+    analysis.findings = findings(&analysis);
     analysis
 }

@@ -175,8 +175,7 @@ fn step_time(analysis: &Analysis) -> String {
 
 /// Which of the steps that count include something besides training.
 fn including(analysis: &Analysis, phase: Phase) -> String {
-    let counted = analysis.job_steps.iter().filter(|step| analysis.window.counts(step.step));
-    let steps = counted.filter(|step| step.includes.contains(&phase)).map(|step| step.step);
+    let steps = analysis.counted_job_steps().filter(|step| step.includes.contains(&phase)).map(|step| step.step);
     match steps.collect::<Vec<_>>().as_slice() {
         [] => String::new(),
         [step] => format!("; step {step} includes {}", described(phase)),

@@ -9,7 +9,7 @@ use std::{
 use anyhow::{Result, anyhow};
 use stepscope_collector::cache;
 use stepscope_plan::text;
-use stepscope_storage::{Brought, Location, StorageError, bring};
+use stepscope_storage::{Brought, StorageError, bring};
 use stepscope_traces::{RankDirectory, Run};
 
 use super::say;
@@ -28,7 +28,7 @@ type IsChosen<'a> = dyn Fn(u32, u64) -> bool + 'a;
 
 /// Fetches what is not here already, and says how much that was; of a run, the tables of some ranks. Where it is now.
 pub(crate) fn fetch(source: &Path, ranks: Option<&RankList>) -> Result<PathBuf> {
-    let place: Location = source.to_str().unwrap_or_default().parse()?;
+    let place = super::location(source)?;
     let folder = cache::in_folder(FOLDER, |folder| Ok(folder.to_owned()));
     let folder = folder.map_err(|error| anyhow!("cannot keep a copy of {place}: {error}"))?;
     let bar = Bar::new("fetching");

@@ -26,6 +26,11 @@ pub(crate) fn is_meant(source: &Path) -> bool {
     source.to_str().is_some_and(Location::is_meant)
 }
 
+/// Which place in object storage a source is.
+pub(crate) fn location(source: &Path) -> Result<Location, StorageError> {
+    source.to_str().unwrap_or_default().parse()
+}
+
 /// Refuses a URL where a path of this machine is meant.
 pub(crate) fn refuse(path: Option<&Path>, option: &str, instead: &str) -> Result<()> {
     match path.filter(|path| is_meant(path)) {

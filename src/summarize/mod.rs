@@ -75,10 +75,11 @@ struct DoneRank {
 pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let sources = arguments.run.as_slice();
     if let Some(url) = sources.iter().find(|source| object_storage::is_meant(source)) {
-        let (url, program) = (url.display(), terminal::program());
+        let place = object_storage::location(url)?;
+        let copy = terminal::command_line(&["import".into(), place.to_string(), "--run".into(), "DIR".into()]);
         return Err(WithHint {
-            what: format!("{url} is in object storage, where summaries are not written"),
-            hint: format!("copy it with `{program} import {url} --run DIR`, summarize DIR, and upload that"),
+            what: format!("{place} is in object storage, where summaries are not written"),
+            hint: format!("copy it with `{} {copy}`, summarize DIR, and upload that", terminal::program()),
         }
         .into());
     }
@@ -100,10 +101,11 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
         .map(|(_, rank)| rank)
         .collect();
     let made = progress::shown(chosen.iter().copied(), |progress| summarize(&run.info, &chosen, progress))?;
-    let are_all = wanted.is_empty() && share.is_none_or(Share::is_all) && made.iter().all(|made| made.outcome.is_ok());
+    let are_all = made.len() == run.ranks.len() && made.iter().all(|made| made.outcome.is_ok());
     let together = |progress: &(dyn Fn(usize) + Sync)| summarize_job(&run, progress);
-    let job_bytes = if are_all { progress::with_bar(run.ranks.iter(), together)? } else { None };
-    tell(&run, &made, job_bytes, arguments.format)?;
+    let job = if are_all { progress::with_bar(run.ranks.iter(), together) } else { Ok(None) };
+    tell(&run, &made, job.as_ref().ok().copied().flatten(), arguments.format)?;
+    job?;
     let failed = made.iter().filter(|made| made.outcome.is_err() && !is_recorded(made)).count();
     let first = made.iter().filter(|made| !is_recorded(made)).find_map(|made| made.outcome.as_ref().err());
     match first {
@@ -153,7 +155,10 @@ fn tell(run: &Run, made: &[Summarized], job_bytes: Option<u64>, format: Format) 
     let mut stderr = anstream::stderr().lock();
     let together = job_bytes.map(|bytes| format!("; all together: {}", text::bytes(bytes))).unwrap_or_default();
     let said = format!("summarized  {}: {}{of_each}{together}\n", text::counted(ranks, "rank"), text::bytes(bytes));
+    let is_part = made.len() < run.ranks.len();
+    let next =
+        if is_part { format!("summarize {path}, once all ranks have theirs") } else { format!("analyze {path}") };
     // A closed stderr leaves nobody to tell.
-    drop(writeln!(stderr, "{said}next        {} analyze {path}", terminal::program()));
+    drop(writeln!(stderr, "{said}next        {} {next}", terminal::program()));
     Ok(())
 }

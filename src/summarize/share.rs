@@ -31,11 +31,6 @@ impl Share {
         Share::new(number("SLURM_PROCID")?, number("SLURM_NTASKS")?)
     }
 
-    /// Whether all ranks are its.
-    pub(super) fn is_all(self) -> bool {
-        self.tasks == 1
-    }
-
     /// Whether a rank is its, by the rank's place among all. Ranks beside each other are of several tasks: where some have
     /// recorded more, they are neighbors.
     pub(super) fn has(self, place: usize) -> bool {

@@ -119,6 +119,11 @@ pub(crate) fn run(arguments: Arguments) -> Result<ExitCode> {
         None => settings,
     };
     let mut config = settings.config()?;
+    object_storage::refuse(
+        config.resume.as_deref(),
+        "--resume",
+        "copy the checkpoint here with the tools of the store",
+    )?;
     if continues {
         config.resume = run.as_deref().and_then(newest_checkpoint);
     }

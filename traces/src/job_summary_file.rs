@@ -58,6 +58,11 @@ impl JobSummary {
         sections_file::write(&path, format, &[&origin, section])
     }
 
+    /// How long its file is.
+    pub fn bytes(&self) -> u64 {
+        self.0.bytes()
+    }
+
     /// What was written, unpacked.
     pub fn section(&mut self) -> Result<Vec<u8>, SummaryError> {
         self.0.section(1)

@@ -29,6 +29,7 @@ pub(crate) struct SectionsFile {
     file: File,
     sections: Vec<Section>,
     checksum: u32,
+    bytes: u64,
 }
 
 #[derive(Clone, Copy)]
@@ -100,12 +101,17 @@ impl SectionsFile {
         if from != length {
             return Err(SummaryError::Damaged);
         }
-        Ok(Some(SectionsFile { file, sections, checksum }))
+        Ok(Some(SectionsFile { file, sections, checksum, bytes: length }))
     }
 
     /// The checksum of its head, in which those of all sections are: files of other content have another one.
     pub(crate) fn checksum(&self) -> u32 {
         self.checksum
+    }
+
+    /// How long it is.
+    pub(crate) fn bytes(&self) -> u64 {
+        self.bytes
     }
 
     /// One of the sections, unpacked.

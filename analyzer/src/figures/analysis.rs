@@ -110,12 +110,42 @@ pub struct Analysis {
     pub findings: Vec<Finding>,
 }
 
-// What is not stored is told by the run, or nobody says it in words.
+// What is not stored follows from the rest, and from what the run says.
 fields!(Analysis {
-    schema, run, data_loss, clock, window, ranks, counted, places, host, step_time, job_steps, waterfall,
-    critical_path, what_if, hang, memory, mfu, devices, pipeline, experts, collectives, stragglers, waits, kernels,
-    families, operators, modules, sources, gemms, kernel_durations, findings
-    ; steps, roofline, prediction
+    schema,
+    run,
+    data_loss,
+    clock,
+    window,
+    ranks,
+    counted,
+    places,
+    host,
+    step_time,
+    steps,
+    job_steps,
+    waterfall,
+    critical_path,
+    what_if,
+    hang,
+    memory,
+    mfu,
+    devices,
+    pipeline,
+    experts,
+    collectives,
+    stragglers,
+    waits,
+    kernels,
+    families,
+    operators,
+    modules,
+    sources,
+    gemms,
+    kernel_durations;
+    roofline,
+    prediction,
+    findings
 });
 
 /// What was run.
@@ -308,8 +338,13 @@ impl Analysis {
         }
     }
 
+    /// The steps that count, of the whole job.
+    pub fn counted_job_steps(&self) -> impl Iterator<Item = &StepSummary> + Clone {
+        self.job_steps.iter().filter(|step| self.window.counts(step.step))
+    }
+
     /// The steps that count, of all ranks.
-    pub fn counted_steps(&self) -> impl Iterator<Item = &StepFigures> {
+    pub fn counted_steps(&self) -> impl Iterator<Item = &StepFigures> + Clone {
         self.steps.iter().filter(|step| self.window.counts(step.step))
     }
 }

@@ -4,7 +4,6 @@ use serde::Serialize;
 use stepscope_traces::{Rank, Step};
 
 use super::what_if::SpanPlace;
-use crate::stored::fields;
 
 /// Something that stands out.
 #[derive(Clone, Debug, PartialEq, Serialize)]
@@ -25,8 +24,6 @@ pub struct Finding {
     pub advice: String,
 }
 
-fields!(Finding { kind, share, summary, evidence, lost_ns, step_without_ns, advice });
-
 /// What a finding rests on.
 #[derive(Clone, Debug, Default, PartialEq, Serialize)]
 pub struct Evidence {
@@ -39,5 +36,3 @@ pub struct Evidence {
     /// Where it costs most in one of them, the longest first.
     pub spans: Vec<SpanPlace>,
 }
-
-fields!(Evidence { text, ranks, steps, spans });

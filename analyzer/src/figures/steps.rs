@@ -44,6 +44,25 @@ pub struct StepFigures {
     pub includes: Vec<Phase>,
 }
 
+fields!(StepFigures {
+    step,
+    rank,
+    start_ns,
+    aligned_start_ns,
+    duration_ns,
+    partition,
+    host_ns,
+    host_data_ns,
+    loss,
+    evaluation_loss,
+    gradient_noise_scale,
+    tokens,
+    tokens_per_second,
+    mfu,
+    hfu,
+    includes,
+});
+
 /// How long a step takes, over the steps that count.
 #[derive(Clone, Debug, PartialEq, Serialize)]
 pub struct StepTime {

@@ -55,7 +55,7 @@ fn slow_steps(analysis: &Analysis, rank: Rank) -> (Vec<Step>, usize) {
     let own = |partition: &Partition| partition.span_ns - partition.exposed_communication_ns;
     let of_rank = analysis.counted_steps().filter(|step| step.rank == rank);
     let of_rank: BTreeMap<Step, i64> = of_rank.map(|step| (step.step, own(&step.partition))).collect();
-    let counted = analysis.job_steps.iter().filter(|step| analysis.window.counts(step.step));
+    let counted = analysis.counted_job_steps();
     let is_slow = |step: &&StepSummary| {
         let Some(it) = of_rank.get(&step.step) else { return false };
         let (others, count) = (own(&step.all_ranks) - it, step.ranks - 1);

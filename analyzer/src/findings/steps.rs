@@ -4,7 +4,7 @@ use stepscope_plan::text;
 use stepscope_traces::Phase;
 
 use super::{Check, Found};
-use crate::figures::{Analysis, StepFigures, StepSummary};
+use crate::figures::{Analysis, StepFigures};
 
 /// A step that took far longer than the others.
 pub(super) struct LongStep;
@@ -16,10 +16,10 @@ impl Check for LongStep {
         const LEAST_SHARE: f64 = 0.05;
         const LEAST_RATIO: f64 = 3.0;
         let time = analysis.step_time.as_ref()?;
-        let counted = analysis.job_steps.iter().filter(|step| analysis.window.counts(step.step));
-        let longest = counted.max_by_key(|step| step.duration_ns)?;
-        let of_its_rank: i64 =
-            analysis.counted_steps().filter(|step| step.rank == longest.slowest).map(|step| step.duration_ns).sum();
+        let slowest = analysis.counted_job_steps().max_by_key(|step| step.duration_ns)?;
+        let of_its_rank = analysis.counted_steps().filter(|step| step.rank == slowest.slowest);
+        let longest = of_its_rank.clone().find(|step| step.step == slowest.step)?;
+        let of_its_rank: i64 = of_its_rank.map(|step| step.duration_ns).sum();
         let share = (longest.duration_ns - time.median_ns).max(0) as f64 / of_its_rank.max(1) as f64;
         let ratio = longest.duration_ns as f64 / time.median_ns.max(1) as f64;
         (share >= LEAST_SHARE && ratio >= LEAST_RATIO).then(|| Found {
@@ -32,7 +32,7 @@ impl Check for LongStep {
             evidence: format!(
                 "{} on rank {}; the excess is {} of all step time, and lowers the mean throughput and MFU",
                 text::duration(longest.duration_ns),
-                longest.slowest,
+                longest.rank,
                 text::rough_percent(share)
             ),
             advice: match longest.includes.last() {
@@ -40,7 +40,7 @@ impl Check for LongStep {
                 Some(_) => "evaluate less often, or on fewer samples".into(),
                 None => "check that step for a checkpoint, an evaluation, late input data, or a stalled host".into(),
             },
-            ranks: vec![longest.slowest],
+            ranks: vec![longest.rank],
             steps: vec![longest.step],
             lost_ns: Some((longest.duration_ns - time.median_ns) / time.count.max(1) as i64),
             ..Found::default()
@@ -49,7 +49,7 @@ impl Check for LongStep {
 }
 
 /// What a step includes besides training, as a reason.
-fn because(step: &StepSummary) -> String {
+fn because(step: &StepFigures) -> String {
     let does = step.includes.iter().map(|phase| match phase {
         Phase::Checkpoint => "saves a checkpoint",
         _ => "evaluates",

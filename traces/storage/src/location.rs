@@ -81,7 +81,7 @@ impl FromStr for Location {
             return Err(wrong("it has a user or a port, and credentials belong in the environment"));
         }
         // As RFC 8089 has it, which browsers follow.
-        let bucket = if scheme == Scheme::File && bucket == "localhost" { "" } else { bucket };
+        let bucket = if scheme == Scheme::File && bucket.eq_ignore_ascii_case("localhost") { "" } else { bucket };
         match (scheme, bucket.is_empty()) {
             (Scheme::File, false) => return Err(wrong("a path of a file begins with a slash, as in file:///data/run")),
             (Scheme::S3 | Scheme::Gs | Scheme::Az, true) => return Err(wrong("it names no bucket")),
@@ -122,7 +122,7 @@ impl fmt::Display for Location {
 
 /// A URL as it may be shown: without a query, and without anything, where it has a user or a port.
 fn without_secrets(url: &str) -> String {
-    let (place, _) = url.split_once('?').unwrap_or((url, ""));
+    let (place, _) = url.split_once(['?', '#']).unwrap_or((url, ""));
     match place.split_once("://") {
         Some((scheme, rest)) if url.contains('@') || rest.split('/').next().is_some_and(|host| host.contains(':')) => {
             format!("{scheme}://…")

@@ -104,8 +104,16 @@ impl LoaderThread {
     }
 
     fn rest(&self, time: Duration) -> Result<(), Stopped> {
-        thread::sleep(time);
-        if self.stop.load(Ordering::Relaxed) { Err(Stopped) } else { Ok(()) }
+        let until = Instant::now() + time;
+        loop {
+            if self.stop.load(Ordering::Relaxed) {
+                return Err(Stopped);
+            }
+            match until.saturating_duration_since(Instant::now()) {
+                Duration::ZERO => return Ok(()),
+                left => thread::sleep(left.min(EVERY)),
+            }
+        }
     }
 
     /// Waits for the run, follows it while it grows, and reads all of it when it has ended; says where it is.

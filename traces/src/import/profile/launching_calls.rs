@@ -27,7 +27,8 @@ pub(super) fn sort(calls: &mut Vec<Call>) {
         *calls = order.iter().map(|index| calls[*index as usize]).collect();
     }
     calls.dedup_by(|call, earlier| {
-        call.correlation == earlier.correlation && call.start <= earlier.start + earlier.duration
+        let is_same = (call.correlation, call.thread) == (earlier.correlation, earlier.thread) && call.correlation != 0;
+        is_same && call.start <= earlier.start + earlier.duration
     });
 }
 
@@ -100,6 +101,12 @@ mod tests {
     }
 
     #[test]
+    fn calls_of_several_threads_are_several() {
+        let of_thread = |thread, start| Call { thread: Some(thread), ..call(3, start, 9) };
+        assert_eq!(joined(vec![of_thread(1, 10), of_thread(2, 12)], &[(3, 11), (3, 30)]), [Some(10), Some(12)]);
+    }
+
+    #[test]
     fn of_a_number_that_comes_again_the_last_call_before_launched_it() {
         let calls = || vec![call(3, 10, 2), call(4, 20, 2), call(3, 100, 2), call(4, 110, 2), call(3, 200, 2)];
         let kernels = [(3, 15), (4, 25), (3, 120), (4, 125), (3, 9), (3, 230), (3, 16)];
@@ -110,6 +117,7 @@ mod tests {
     #[test]
     fn zeros_that_several_calls_have_tie_nothing() {
         assert_eq!(joined(vec![call(0, 10, 2), call(0, 20, 2)], &[(0, 15), (0, 25)]), [None, None]);
+        assert_eq!(joined(vec![call(0, 10, 90), call(0, 20, 2)], &[(0, 15), (0, 25)]), [None, None]);
         assert_eq!(joined(vec![call(0, 10, 2), call(1, 20, 2)], &[(0, 15), (1, 25)]), [Some(10), Some(20)]);
     }
 }
