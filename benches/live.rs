@@ -46,7 +46,8 @@ const WRITE: &str = "--write-a-run";
 const WRITE_WIDE: &str = "--write-a-wide-run";
 const WATCH: &str = "--watch-a-run";
 const SIZE: Size = Size { width: 200, height: 60 };
-const FOLLOWED: Duration = Duration::from_secs(30);
+/// How long a run is followed once that has filled what is kept of it.
+const STEADILY: Duration = Duration::from_secs(15);
 /// How often it is looked for something new, as on a terminal.
 const PATIENCE: Duration = Duration::from_millis(40);
 /// Steps of a training that is watched, or not, in turns; and how many of such turns.
@@ -124,8 +125,9 @@ fn follow(run: &Path, (write, growth): (&str, Growth), table: &mut Table) -> Out
     let mut dashboard = Dashboard::follow(options(run))?;
     let (began, cpu_before) = (Instant::now(), processor_time()?);
     let (mut waiting, mut late): (Vec<(i32, Instant)>, Vec<f64>) = (Vec::new(), Vec::new());
-    let mut half = None;
-    while began.elapsed() < FOLLOWED {
+    let Growth { ranks, spans_a_second, steady, .. } = growth;
+    let mut filled = None;
+    while began.elapsed() < steady + STEADILY {
         thread::sleep(PATIENCE);
         waiting.extend(flushed.try_iter());
         if dashboard.take_news() {
@@ -139,20 +141,19 @@ fn follow(run: &Path, (write, growth): (&str, Growth), table: &mut Table) -> Out
                 !seen
             });
         }
-        if began.elapsed() > FOLLOWED / 2 && half.is_none() {
-            half = Some(megabytes_in_use()?);
+        if began.elapsed() > steady && filled.is_none() {
+            filled = Some(megabytes_in_use()?);
         }
     }
     let share = (processor_time()? - cpu_before) as f64 / 1e6 / began.elapsed().as_secs_f64();
-    let grown = megabytes_in_use()? / half.ok_or("it never came half way")?;
+    let grown = megabytes_in_use()? / filled.ok_or("it was never filled")?;
     writer.kill()?;
     writer.wait()?;
     listener.join().map_err(|_| "the listener panicked")?;
-    let Growth { ranks, spans_a_second, .. } = growth;
     let cost = format!("following {ranks} ranks and {spans_a_second} spans/s, of a core");
     table.at_most(&cost, "%", 20.0, Estimate::exact(100.0 * share));
-    table.at_most("its memory at the end, over half way", "x", 1.1, Estimate::exact(grown));
-    table.at_most("its memory at the end", "MB", 500.0, Estimate::exact(megabytes_in_use()?));
+    table.at_most("its memory at the end, over when it was filled", "x", 1.1, Estimate::exact(grown));
+    table.at_most("its memory at the end", "MB", 800.0, Estimate::exact(megabytes_in_use()?));
     table.at_most("from flushed to drawn", "ms", 500.0, Estimate::of(late, |sorted| sorted[sorted.len() * 95 / 100]));
     Ok(())
 }

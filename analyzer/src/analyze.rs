@@ -41,6 +41,7 @@ use crate::{
         step_time::{counted_of_job, step_time},
         steps::Steps,
         tokens::{replicas, tell_tokens},
+        unseen,
         waterfall::Waterfalls,
         what_if::{Replayed, what_if},
     },
@@ -144,6 +145,7 @@ pub(crate) fn assemble<T>(
     mut ranks: Vec<RankResult>,
     look: impl FnOnce(&ReadJob<'_>) -> T,
 ) -> Result<(Analysis, T), AnalysisError> {
+    unseen::leave_out(&mut ranks);
     // A rank that was killed early has no device.
     let device = ranks.iter().find_map(|rank| rank.info.device.clone());
     let peak_flops = selection.peak_flops.or(device.as_ref().and_then(|device| device.peak_flops));

@@ -44,6 +44,10 @@ fn summarize_rank(run: &RunInfo, rank: &RankDirectory) -> Result<(u64, usize), A
     if let (Ok(Some(there)), Some(bytes)) = (from_summary(run, rank, Detail::Parts), rank.summary_bytes()) {
         return Ok((bytes, there.steps.len()));
     }
+    // One without a recording would say that there was nothing to record.
+    if !rank.has_recording() {
+        return Err(TraceError::NoRecording { path: rank.path.clone() }.into());
+    }
     let alone = Counting::Alone(StepChoice::Counted);
     let result = read_rank(run, rank, &Selection::default(), alone, Detail::Parts)?;
     let steps = result.steps.len();

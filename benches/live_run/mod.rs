@@ -20,14 +20,26 @@ pub(crate) struct Growth {
     pub(crate) spans_a_second: usize,
     spans_of_a_step: usize,
     flush: Duration,
+    /// After so long it has filled what whoever follows it keeps.
+    pub(crate) steady: Duration,
 }
 
 /// A machine that launches fast.
-pub(crate) const FAST: Growth =
-    Growth { ranks: 8, spans_a_second: 200_000, spans_of_a_step: 2_500, flush: Duration::from_millis(100) };
+pub(crate) const FAST: Growth = Growth {
+    ranks: 8,
+    spans_a_second: 200_000,
+    spans_of_a_step: 2_500,
+    flush: Duration::from_millis(100),
+    steady: Duration::from_secs(15),
+};
 /// A large job, of which each rank has little to say.
-pub(crate) const WIDE: Growth =
-    Growth { ranks: 1_024, spans_a_second: 102_400, spans_of_a_step: 100, flush: Duration::from_secs(1) };
+pub(crate) const WIDE: Growth = Growth {
+    ranks: 1_024,
+    spans_a_second: 102_400,
+    spans_of_a_step: 100,
+    flush: Duration::from_secs(1),
+    steady: Duration::from_secs(90),
+};
 
 /// Writes a run, as fast as it is to be, and says which step it has come to.
 pub(crate) fn write(run: &Path, growth: Growth) -> Result<(), Box<dyn Error>> {

@@ -40,14 +40,18 @@ pub(super) fn loss(analysis: &Analysis) -> Option<String> {
         unreadable_bytes: lost.unreadable_bytes,
         unreadable_events: lost.unreadable_events,
     };
-    let is_silent = |rank: &&RankFigures| rank.partition.span_ns == 0 && !is_without_times(analysis);
-    let silent = analysis.ranks.iter().filter(is_silent);
-    let silent: Vec<String> = silent.map(|rank| rank.rank.to_string()).collect();
-    let without = if silent.is_empty() { String::new() } else { format!("; no data from rank {}", silent.join(", ")) };
+    let without = unseen(analysis).map(|ranks| format!("; no data from {ranks}")).unwrap_or_default();
     // Of a trace that breaks off, how many bytes its last event has is of no use.
     let lost =
         if loss.dropped_events == 0 { broken_off(analysis).unwrap_or_else(|| loss.words()) } else { loss.words() };
     (!loss.is_none()).then(|| format!("{lost}; figures cover what remains{without}"))
+}
+
+/// The ranks of which nothing is known that ran, where others are; times are not of them.
+fn unseen(analysis: &Analysis) -> Option<String> {
+    let is_unseen = |rank: &&RankFigures| rank.partition.span_ns == 0 && !is_without_times(analysis);
+    let unseen: Vec<u32> = analysis.ranks.iter().filter(is_unseen).map(|rank| rank.rank.0).collect();
+    (!unseen.is_empty()).then(|| text::named_ranks(&unseen))
 }
 
 /// Where traces of other tools break off, if any does.
@@ -104,8 +108,12 @@ fn segments(analysis: &Analysis) -> Option<String> {
 /// What could not be found out about the program, and why.
 fn missing(analysis: &Analysis) -> Option<String> {
     let failed = analysis.run.failed_sources.iter();
-    let said = failed.map(|failed| format!("{} ({}: {})", failed.source, folded::named(&failed.ranks), failed.why));
-    let said: Vec<String> = said.collect();
+    let failed = failed.map(|failed| format!("{} ({}: {})", failed.source, folded::named(&failed.ranks), failed.why));
+    let is_of_some = analysis.ranks.iter().any(|rank| rank.partition.span_ns > 0);
+    // Where something was lost, that says so.
+    let unseen = unseen(analysis).filter(|_| is_of_some && loss(analysis).is_none());
+    let unseen = unseen.map(|ranks| format!("times of {ranks} (nothing that ran there was recorded)"));
+    let said: Vec<String> = unseen.into_iter().chain(failed).collect();
     (!said.is_empty()).then(|| text::printable(&said.join("; ")))
 }
 
@@ -357,7 +365,7 @@ fn kernels(analysis: &Analysis) -> Option<String> {
     let windows: u64 = analysis.counted.iter().map(|time| time.windows).sum();
     let per_step = durations.count / windows.max(1);
     let unit = if analysis.window.whole { "" } else { " per step" };
-    let ranks = match analysis.counted.len() {
+    let ranks = match analysis.counted.iter().filter(|time| time.windows > 0).count() {
         0 | 1 => String::new(),
         ranks => format!(" (mean of {ranks} ranks)"),
     };

@@ -20,7 +20,8 @@ const MOST_PARTS: usize = 8;
 /// What the waterfall is of.
 fn title(analysis: &Analysis) -> String {
     let whole = if analysis.window.whole { "the recording" } else { "a step" };
-    let ranks = if analysis.counted.len() > 1 { ", mean of all ranks" } else { "" };
+    let ranks =
+        if analysis.counted.iter().filter(|time| time.windows > 0).count() > 1 { ", mean of all ranks" } else { "" };
     match analysis.waterfall.iter().any(|row| row.part == WaterfallPart::Mfu) {
         true => format!("From peak to MFU: where {whole} goes{ranks}"),
         false => format!("Where {whole} goes{ranks}"),

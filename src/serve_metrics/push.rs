@@ -17,7 +17,7 @@ use std::{
 use stepscope_traces::ClockSnapshot;
 use ureq::{
     Agent,
-    http::{StatusCode, Uri, header::RETRY_AFTER},
+    http::{StatusCode, Uri, header::RETRY_AFTER, uri::Authority},
 };
 
 use super::{
@@ -45,24 +45,36 @@ impl Target {
     /// An address of a collector; without a path, that of OTLP is meant.
     pub(super) fn parse(text: &str) -> Result<Target, String> {
         let uri: Uri = text.parse().map_err(|error| format!("{error}"))?;
+        let not_one = || "it is not an address such as http://localhost:4318".to_owned();
         match uri.scheme_str() {
-            Some("http") if uri.authority().is_some() => {}
+            Some("http") => {}
             Some("https") => {
                 return Err("TLS is not supported; push to a collector on this machine, which passes metrics on".into());
             }
-            _ => return Err(format!("`{text}` is not an address such as http://localhost:4318")),
+            _ => return Err(not_one()),
+        }
+        let Some(authority) = uri.authority() else { return Err(not_one()) };
+        let place = without_user(authority);
+        if place != authority.host() && authority.port_u16().is_none() {
+            return Err(format!("the port of {place} is no number up to 65535"));
         }
         if uri.path() != "/" {
             return Ok(Target(uri));
         }
-        let full = format!("{}{PATH}", text.trim_end_matches('/'));
-        full.parse().map(Target).map_err(|error| format!("{error}"))
+        let query = uri.query().map(|query| format!("?{query}")).unwrap_or_default();
+        format!("http://{authority}{PATH}{query}").parse().map(Target).map_err(|error| format!("{error}"))
     }
 }
 
+/// A host and its port.
+fn without_user(authority: &Authority) -> &str {
+    authority.as_str().rsplit_once('@').map_or(authority.as_str(), |(_, place)| place)
+}
+
 impl Display for Target {
+    /// Without what may be secret.
     fn fmt(&self, f: &mut Formatter<'_>) -> fmt::Result {
-        self.0.fmt(f)
+        write!(f, "http://{}{}", self.0.authority().map_or("", without_user), self.0.path())
     }
 }
 
@@ -181,6 +193,10 @@ mod tests {
         }
         assert_eq!(parsed("http://a/b").as_deref(), Ok("http://a/b"));
         assert!(parsed("https://a").unwrap_err().contains("TLS"));
+        assert!(parsed("http://a:99999").unwrap_err().contains("port"));
+        let secret = Target::parse("http://me:secret@[::1]:4318/?key=secret").unwrap();
+        assert_eq!(secret.0.to_string(), "http://me:secret@[::1]:4318/v1/metrics?key=secret");
+        assert_eq!(secret.to_string(), "http://[::1]:4318/v1/metrics");
         assert!(interval("0").unwrap_err().contains("1 or more"));
         assert_eq!(interval("0.5"), Ok(Duration::from_millis(500)));
         for text in ["", "localhost", "a b", "ftp://a", "/v1/metrics"] {

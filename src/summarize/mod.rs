@@ -8,7 +8,7 @@ use anyhow::{Result, bail};
 use serde::Serialize;
 use stepscope_analyzer::{AnalysisError, Summarized, chosen_ranks, summarize, summarize_job};
 use stepscope_plan::text;
-use stepscope_traces::{Rank, RankDirectory, Run, RunSource};
+use stepscope_traces::{Rank, RankDirectory, Run, RunSource, TraceError};
 
 use crate::{
     Format,
@@ -106,8 +106,8 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     let job = if are_all { progress::with_bar(run.ranks.iter(), together) } else { Ok(None) };
     tell(&run, &made, job.as_ref().ok().copied().flatten(), arguments.format)?;
     job?;
-    let failed = made.iter().filter(|made| made.outcome.is_err() && !is_recorded(made)).count();
-    let first = made.iter().filter(|made| !is_recorded(made)).find_map(|made| made.outcome.as_ref().err());
+    let failed = made.iter().filter(|made| made.outcome.is_err() && !is_without(made)).count();
+    let first = made.iter().filter(|made| !is_without(made)).find_map(|made| made.outcome.as_ref().err());
     match first {
         None => Ok(()),
         Some(why) => {
@@ -116,9 +116,10 @@ pub(crate) fn run(arguments: &Arguments) -> Result<()> {
     }
 }
 
-/// Whether a rank has no summary since it is still recorded.
-fn is_recorded(made: &Summarized) -> bool {
-    matches!(made.outcome, Err(AnalysisError::StillRecorded { .. }))
+/// Whether there is nothing that a summary of a rank could be made of, or not all of it yet.
+fn is_without(made: &Summarized) -> bool {
+    use AnalysisError::{StillRecorded, Trace};
+    matches!(made.outcome, Err(StillRecorded { .. } | Trace(TraceError::NoRecording { .. })))
 }
 
 /// Says what was made, and of which ranks nothing.

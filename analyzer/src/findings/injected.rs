@@ -9,9 +9,9 @@ use std::{collections::BTreeMap, path::Path};
 use fastrand::Rng;
 use stepscope_plan::Axis;
 use stepscope_traces::{
-    ClockRecord, ClockSnapshot, CounterId, CounterSample, Device, FIRST_NAME, Group, GroupInfo, MemoryCategory,
-    MemoryEvent, MemoryOperation, NameId, Nanos, Phase, Rank, RankInfo, RankWriter, Run, RunInfo, Sequence, Span,
-    SpanKind, Step, Stream,
+    ClockRecord, ClockSnapshot, Correlation, CounterId, CounterSample, Device, FIRST_NAME, Group, GroupInfo,
+    MemoryCategory, MemoryEvent, MemoryOperation, NameId, Nanos, Phase, Rank, RankInfo, RankWriter, Run, RunInfo,
+    Sequence, Span, SpanKind, Step, Stream,
 };
 
 use crate::{Selection, analyze, figures::Analysis};
@@ -168,8 +168,10 @@ impl Program {
         // It is launched when the device is about to be free, or long before that.
         let is_late = gap > 2_000 && self.fault != Fault::LateStarts;
         let launched = if is_late { start - 900 } else { start - gap - 50_000 };
+        let call = Correlation(self.spans[rank].len() as u64 + 1);
         self.push(rank, SpanKind::Launch, 4, 100, phase, (launched, launched + 500));
         self.push(rank, SpanKind::Kernel, 0, 0, phase, (start, end));
+        self.spans[rank].iter_mut().rev().take(2).for_each(|span| span.correlation = Some(call));
         self.compute[rank] = end;
     }
 

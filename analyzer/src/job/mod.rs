@@ -40,6 +40,7 @@ pub(crate) mod steps;
 pub(crate) mod stragglers;
 pub(crate) mod tokens;
 pub(crate) mod training;
+pub(crate) mod unseen;
 pub(crate) mod waiting_work;
 pub(crate) mod waterfall;
 pub(crate) mod what_if;

@@ -7,6 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 
 use stepscope_traces::Step;
 
+use super::unseen::seen;
 use crate::{
     figures::{CountedSteps, StepTime},
     rank::{
@@ -19,7 +20,7 @@ use crate::{
 /// Which steps of a job count: a step is complete if it is on every rank that has it.
 pub(crate) fn counted_of_job(ranks: &[RankResult], choice: StepChoice) -> CountedSteps {
     let mut steps: BTreeMap<Step, RecordedStep> = BTreeMap::new();
-    for (window, partition, counters) in ranks.iter().flat_map(|rank| &rank.steps) {
+    for (window, partition, counters) in seen(ranks).flat_map(|rank| &rank.steps) {
         let recorded = RecordedStep { step: window.step, span_ns: 0, is_complete: true };
         let recorded = steps.entry(window.step).or_insert(recorded);
         recorded.span_ns = partition.span_ns.max(recorded.span_ns);

@@ -4,9 +4,9 @@
 //!
 //! Each stretch in which nothing runs is taken apart: what of it the recorder takes, or the program evaluates, saves a
 //! checkpoint, waits for data, takes memory, is slow to launch or waits for the device, has that reason. The rest has one
-//! reason: where what runs next was launched in it, launches come late; where launches are known and that was not, it was in
-//! its queue already (where it is not known which call launched it, any call in the stretch counts); where calls of the host are not known and the last thing before was a copy to the host, it is
-//! synchronization.
+//! reason: where what runs next was launched in it, launches come late; where it was launched before, it was in its queue
+//! already. Where it is not known which call launched it, any launch in the stretch counts, and what the host waited for all the
+//! time was in its queue; else, where the last thing before was a copy to the host, it is synchronization.
 //!
 //! A host that is held up while the device still works is less far ahead when it goes on, by as much time as it was held up.
 //! So much of the launches that come late then, and soon after, is due to that, and no more.
@@ -63,8 +63,7 @@ impl IdleReasons {
                     activities.place(last).class == Class::Copy && is_to_host(names.get(last.name).unwrap_or_default())
                 };
                 let stretch = (end, activity.start);
-                let is_late = launches.is_in(stretch, activity.call);
-                let rest = rest(host, stretch, is_late, copies_to_host);
+                let rest = rest(host, stretch, launches.time_of(activity.call, activity.start), copies_to_host);
                 // A host that waits for what was launched already delays nothing, nor does one that waits for room in the queue.
                 let said = if rest == IdleReason::Queue { &said[..said.len() - 2] } else { &said };
                 behind = Behind::at(said, busy_from, end).or(behind.filter(|behind| behind.is_near(end)));
@@ -136,16 +135,20 @@ impl Behind {
     }
 }
 
-/// Why what is left of a stretch is idle, of which it is known whether what ends it was launched in it.
-fn rest(host: &HostCalls, (start, end): (i64, i64), is_late: bool, copies_to_host: impl Fn() -> bool) -> IdleReason {
-    if is_late {
-        IdleReason::Launches
-    } else if !host.launches.is_empty() || host.waits.covered(start, end) == end - start {
-        IdleReason::Queue
-    } else if copies_to_host() {
-        IdleReason::Synchronization
-    } else {
-        IdleReason::Unknown
+/// Why what is left of a stretch is idle, if it is known when what ends it was launched.
+fn rest(
+    host: &HostCalls,
+    (start, end): (i64, i64),
+    launched: Option<i64>,
+    copies_to_host: impl Fn() -> bool,
+) -> IdleReason {
+    match launched {
+        Some(time) if time >= start => IdleReason::Launches,
+        Some(_) => IdleReason::Queue,
+        None if host.launches.any_in(start, end) => IdleReason::Launches,
+        None if host.waits.covered(start, end) == end - start => IdleReason::Queue,
+        None if copies_to_host() => IdleReason::Synchronization,
+        None => IdleReason::Unknown,
     }
 }
 
@@ -287,7 +290,7 @@ mod tests {
     fn a_host_that_waited_or_launches_late_is_told_from_a_full_queue() {
         let of = |stretches: Vec<IdleStretch>| stretches.into_iter().map(|stretch| stretch.2).collect::<Vec<_>>();
         let host = HostCalls { launches: launches(&[5, 150]), waits: intervals(&[(-9, -5)]), ..none() };
-        assert_eq!(of(reasons(SpanKind::Kernel, "", &host, &[])), [Queue, Queue, Launches]);
+        assert_eq!(of(reasons(SpanKind::Kernel, "", &host, &[])), [Unknown, Unknown, Launches]);
         // The call that launched it took long, of which 5 were hidden: that much less it is ahead.
         let slow_launches = intervals(&[(5, 100)]);
         let host = HostCalls { launches: launches(&[95, 150]), slow_launches, ..host };
@@ -316,7 +319,7 @@ mod tests {
         // A graph is launched once, and numbers may come again.
         assert_eq!(of(&[(2, -900), (3, -800), (2, 20), (3, 120), (3, 300)]), [Launches, Launches]);
         // Whose launch is not known may be any.
-        assert_eq!(of(&[(1, -5), (4, 50)]), [Launches, Queue]);
+        assert_eq!(of(&[(1, -5), (4, 50)]), [Launches, Unknown]);
     }
 
     #[test]

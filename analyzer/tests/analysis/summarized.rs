@@ -186,6 +186,21 @@ fn what_a_summary_does_not_have_is_read_where_it_was_recorded() {
     assert!(again.iter().all(|summarized| summarized.outcome.is_ok()), "they are there");
 }
 
+#[test]
+fn a_rank_of_which_nothing_was_recorded_has_no_summary() {
+    let directory = copied("tp2");
+    let path = directory.path().join("tp2");
+    for name in ["spans", "memory", "counters", "strings"] {
+        fs::remove_file(path.join(format!("rank-00001/{name}.arrows"))).unwrap();
+    }
+    let before = json(&Run::open(&path).unwrap());
+    let run = Run::open(&path).unwrap();
+    let made = summarize(&run.info, &run.ranks.iter().collect::<Vec<_>>(), &|_| ()).unwrap();
+    assert_eq!(made.iter().map(|made| made.outcome.is_ok()).collect::<Vec<_>>(), [true, false]);
+    assert!(!path.join("rank-00001/summary.bin").exists());
+    assert_eq!(json(&Run::open(&path).unwrap()), before);
+}
+
 /// Why the summary of rank 0 is passed over after something was done to it; what the run says is the same.
 fn passed_over(path: &Path, spoil: &dyn Fn(&Path)) -> SummaryError {
     let recorded = json(&Run::open(path).unwrap());

@@ -1,4 +1,4 @@
-use std::fs;
+use std::{fs, path::Path};
 
 use stepscope_analyzer::{AnalysisError, Partition, Selection, StepRange, analyze};
 use stepscope_traces::{
@@ -155,4 +155,23 @@ fn what_is_left_after_the_last_step_is_no_step() {
     assert_eq!(analysis.steps.iter().map(|step| step.step.0).collect::<Vec<_>>(), [0, 1, 2, 3]);
     assert!(analysis.window.cut_off.is_empty());
     assert_eq!(analysis.ranks[0].partition.span_ns, 450_000, "it is a part of the recording");
+}
+
+/// A memory snapshot says when steps were, and not what ran in them.
+#[test]
+fn ranks_of_which_nobody_saw_what_ran_have_no_part_in_means() {
+    let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("../traces/tests/fixtures");
+    let (trace, snapshot) = (fixtures.join("kineto/ddp/rank1.json.gz"), fixtures.join("ddp-rank0.pickle"));
+    let of = |sources: &[&Path]| analyze(&Run::of_sources(sources).unwrap(), &Selection::default(), &|_| ()).unwrap();
+    let (alone, both) = (of(&[&trace]), of(&[&trace, &snapshot]));
+    let ranks: Vec<(u32, u64)> = both.counted.iter().map(|rank| (rank.rank.0, rank.windows)).collect();
+    assert_eq!(ranks, [(0, 0), (1, alone.counted[0].windows)]);
+    assert!(
+        both.steps
+            .iter()
+            .map(|step| (step.step, step.partition))
+            .eq(alone.steps.iter().map(|step| (step.step, step.partition)))
+    );
+    assert_eq!((&both.step_time, &both.waterfall), (&alone.step_time, &alone.waterfall));
+    assert_eq!(both.memory.iter().map(|memory| memory.rank.0).collect::<Vec<_>>(), [0, 1]);
 }

@@ -76,6 +76,12 @@ pub enum TraceError {
         /// The directory of the rank.
         path: PathBuf,
     },
+    /// A summary was to be made of what is not there.
+    #[error("nothing that was recorded is in {path}")]
+    NoRecording {
+        /// The directory of the rank.
+        path: PathBuf,
+    },
     /// Only a summary is there, and it cannot be used.
     #[error("{path} has only a summary, which cannot be used: {why}")]
     UselessSummary {

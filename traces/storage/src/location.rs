@@ -73,7 +73,7 @@ impl FromStr for Location {
             "file" => Scheme::File,
             _ => return Err(wrong("only s3://, gs://, az:// and file:// are known")),
         };
-        if scheme != Scheme::File && rest.contains('?') {
+        if rest.contains('?') {
             return Err(wrong("it has a query, and credentials belong in the environment"));
         }
         let (bucket, path) = rest.split_once('/').unwrap_or((rest, ""));
@@ -114,7 +114,7 @@ impl fmt::Display for Location {
         write!(f, "{scheme}://{}", self.bucket)?;
         match self.scheme {
             _ if self.path.is_root() => Ok(()),
-            Scheme::File => write!(f, "/{}", self.path.as_ref().replace('%', "%25")),
+            Scheme::File => write!(f, "/{}", self.path.as_ref().replace('%', "%25").replace('?', "%3F")),
             Scheme::S3 | Scheme::Gs | Scheme::Az => write!(f, "/{}", self.path),
         }
     }
@@ -144,6 +144,7 @@ mod tests {
             ("file://localhost/data/run", "file:///data/run"),
             ("file:///my%20runs/one", "file:///my runs/one"),
             ("file:///100%25/run", "file:///100%25/run"),
+            ("file:///what%3F", "file:///what%3F"),
             ("s3://bucket/100%25", "s3://bucket/100%25"),
         ] {
             assert_eq!(text.parse::<Location>().unwrap().to_string(), meant);
@@ -168,6 +169,7 @@ mod tests {
             ("s3://key:sec/ret@b/c", "s3://…"),
             ("s3://key:secret/c", "s3://…"),
             ("az://b/c?sig=secret", "az://b/c"),
+            ("file:///b/c?sig=secret", "file:///b/c"),
         ] {
             let refused = text.parse::<Location>().unwrap_err().to_string();
             assert!(refused.starts_with(&format!("cannot use {shown}: ")), "{refused}");

@@ -27,8 +27,8 @@ const LOOK_EVERY: Duration = Duration::from_secs(1);
 /// After an analysis, so many times as long as it took there is none; nor is it looked for ranks after that took long, as it
 /// does where there are many.
 const REST: u32 = 14;
-/// So many times as long as it takes to read what is new, nothing is read.
-const READ_REST: u32 = 9;
+/// For so many ranks it is looked for something new in a second: that costs the same whether there is anything or not.
+const RANKS_A_SECOND: f64 = 300.0;
 /// How often memory is played: what came in last is played again and again, since more may come before it.
 const PLAY_EVERY: Duration = Duration::from_millis(350);
 
@@ -160,12 +160,10 @@ impl LoaderThread {
                 live.finish();
                 next_analysis = Instant::now();
             }
-            let mut analyzing = Duration::ZERO;
             if live.has_news() && Instant::now() >= next_analysis {
                 let began = Instant::now();
                 live.analyze()?;
-                analyzing = began.elapsed();
-                next_analysis = Instant::now() + REST * analyzing;
+                next_analysis = Instant::now() + REST * began.elapsed();
             }
             if played.is_none_or(|played: Instant| played.elapsed() >= PLAY_EVERY) || ended && !more {
                 live.play_memory();
@@ -178,9 +176,8 @@ impl LoaderThread {
                 return Ok((live, snapshot));
             }
             self.show(snapshot)?;
-            let took = began.elapsed();
-            let enough = EVERY.saturating_sub(took).max(READ_REST * took.saturating_sub(analyzing));
-            self.rest(if more { Duration::ZERO } else { enough })?;
+            let every = EVERY.max(Duration::from_secs_f64(live.run().ranks.len() as f64 / RANKS_A_SECOND));
+            self.rest(if more { Duration::ZERO } else { every.saturating_sub(began.elapsed()) })?;
             if Instant::now() >= next_look {
                 let began = Instant::now();
                 live.look()?;
