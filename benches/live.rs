@@ -153,7 +153,7 @@ fn follow(run: &Path, (write, growth): (&str, Growth), table: &mut Table) -> Out
     let cost = format!("following {ranks} ranks and {spans_a_second} spans/s, of a core");
     table.at_most(&cost, "%", 20.0, Estimate::exact(100.0 * share));
     table.at_most("its memory at the end, over when it was filled", "x", 1.1, Estimate::exact(grown));
-    table.at_most("its memory at the end", "MB", 800.0, Estimate::exact(megabytes_in_use()?));
+    table.at_most("its memory at the end", "MB", 500.0, Estimate::exact(megabytes_in_use()?));
     table.at_most("from flushed to drawn", "ms", 500.0, Estimate::of(late, |sorted| sorted[sorted.len() * 95 / 100]));
     Ok(())
 }
