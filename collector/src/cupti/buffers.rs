@@ -5,6 +5,7 @@ use std::{
     sync::Mutex,
 };
 
+use super::record_form::RecordForm;
 use crate::lock::lock;
 
 /// CUPTI hands over a buffer only when each record in it is complete, which in a busy job is when it is full: a small one
@@ -21,6 +22,8 @@ pub(crate) struct Filled {
     pub(crate) buffer: Buffer,
     /// How many bytes of it are records.
     pub(crate) valid: usize,
+    /// What they have in them.
+    pub(crate) form: RecordForm,
 }
 
 impl Filled {
@@ -110,7 +113,7 @@ mod tests {
         assert_eq!(lent.len() * BUFFER_WORDS * size_of::<u64>(), 64 << 20);
         let first = lent[0].as_ptr();
         for buffer in lent {
-            buffers.hand_over(Filled { buffer, valid: 16 });
+            buffers.hand_over(Filled { buffer, valid: 16, form: RecordForm::Whole });
         }
         assert!(buffers.lend().is_none());
         let filled = buffers.take_filled().unwrap();
@@ -125,7 +128,7 @@ mod tests {
 
     #[test]
     fn a_length_beyond_the_buffer_is_not_believed() {
-        let filled = Filled { buffer: vec![0; 2].into(), valid: 1000 };
+        let filled = Filled { buffer: vec![0; 2].into(), valid: 1000, form: RecordForm::Whole };
         assert_eq!(filled.records().len(), 16);
     }
 }

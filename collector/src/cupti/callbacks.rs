@@ -16,6 +16,7 @@ use super::{
     blocking_calls,
     buffers::{BUFFERS, Filled},
     driver_memory, latest_kernel, modules,
+    record_form::{CompleteInfo, RecordForm, ShortLayouts},
     subscriber::{self, DETACHING, LAST_CALL},
     traced,
     watched_calls::{self, LaunchedWork, WatchedCall},
@@ -37,6 +38,17 @@ pub(crate) unsafe extern "C" fn buffer_requested(buffer: *mut *mut u8, size: *mu
     }
 }
 
+/// The same for a subscriber, of whom nothing more is said.
+pub(crate) unsafe extern "C" fn buffer_requested_by_subscriber(
+    buffer: *mut *mut u8,
+    size: *mut usize,
+    most_records: *mut usize,
+    _: *const c_void,
+) {
+    // SAFETY: as there.
+    unsafe { buffer_requested(buffer, size, most_records) };
+}
+
 /// Takes a buffer back.
 pub(crate) unsafe extern "C" fn buffer_completed(
     _: CUcontext,
@@ -45,13 +57,37 @@ pub(crate) unsafe extern "C" fn buffer_completed(
     size: usize,
     valid_size: usize,
 ) {
+    // SAFETY: CUPTI gives a buffer back.
+    unsafe { completed(buffer, size, valid_size, || RecordForm::Whole) };
+}
+
+/// Takes a buffer of short records back.
+pub(crate) unsafe extern "C" fn short_records_completed(
+    buffer: *mut u8,
+    size: usize,
+    valid_size: usize,
+    told: *const CompleteInfo,
+) {
+    let form = || {
+        // SAFETY: that is what CUPTI says of the buffer.
+        let layouts = unsafe { told.as_ref().map(|told| ShortLayouts::told(told)) };
+        RecordForm::Short(Box::new(layouts.unwrap_or_default()))
+    };
+    // SAFETY: CUPTI gives a buffer back.
+    unsafe { completed(buffer, size, valid_size, form) };
+}
+
+/// # Safety
+///
+/// CUPTI gives the buffer back.
+unsafe fn completed(buffer: *mut u8, size: usize, valid: usize, form: impl FnOnce() -> RecordForm) {
     if catch_unwind(|| BUFFERS.is_returned(buffer.addr())).ok() != Some(true) {
         return;
     }
     let words = size / size_of::<u64>();
     // SAFETY: it is one that was lent, as was just seen, of the size it was lent with, and CUPTI does not use it any more.
     let buffer = unsafe { Box::from_raw(ptr::slice_from_raw_parts_mut(buffer.cast::<u64>(), words)) };
-    drop(catch_unwind(AssertUnwindSafe(|| BUFFERS.hand_over(Filled { buffer, valid: valid_size }))));
+    drop(catch_unwind(AssertUnwindSafe(|| BUFFERS.hand_over(Filled { buffer, valid, form: form() }))));
 }
 
 /// A call that launches something, takes memory or waits begins or ends, or a module comes or goes.

@@ -206,5 +206,5 @@ fn read(filled: Filled, each: impl FnMut(Option<Record<'_>>)) {
 fn look(filled: &Filled, each: impl FnMut(Option<Record<'_>>)) {
     let bytes = filled.records();
     // SAFETY: CUPTI has written them, and is there until nobody drains any more.
-    unsafe { records::read(bytes, library::next_record(bytes), each) };
+    unsafe { records::read(bytes, &filled.form, library::next_record(bytes, &filled.form), each) };
 }

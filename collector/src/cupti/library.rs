@@ -17,7 +17,9 @@ use super::{
     callbacks,
     calls::{Call, CallKind},
     driver_memory, modules,
+    record_form::RecordForm,
     records::Next,
+    short_calls,
     streams::CuptiStream,
     subscriber::{self, DETACHING, LAST_CALL},
     traced::{self, Traced, kinds, launches_work},
@@ -42,13 +44,18 @@ pub(crate) fn attach(traced: Traced) -> Result<u32, Unavailable> {
         sys::cuptiSubscribe(&mut subscriber, Some(callbacks::called), ptr::null_mut())
     })?;
     subscriber::keep(subscriber);
-    set_up(traced).inspect_err(|_| detach())
+    let set_up = set_up(traced).inspect_err(|_| detach());
+    // What refuses short records may have whole ones.
+    if set_up.is_err() && short_calls::give_up() { attach(traced) } else { set_up }
 }
 
 fn set_up(traced: Traced) -> Result<u32, Unavailable> {
-    register_buffers()?;
+    let version = version()?;
+    if !short_calls::begin(version, callbacks::buffer_requested_by_subscriber, callbacks::short_records_completed) {
+        register_buffers()?;
+    }
     enable(traced)?;
-    version()
+    Ok(version)
 }
 
 /// Traces what runs while another profiler of this process is subscribed to CUPTI and traces nothing: launches are then told by
@@ -140,8 +147,12 @@ pub(crate) fn enable(traced: Traced) -> Result<(), Unavailable> {
 
 fn enable_kinds(traced: Traced) -> Result<(), Unavailable> {
     for kind in kinds(traced) {
-        // SAFETY: callbacks for buffers are registered.
-        check("trace what runs", unsafe { sys::cuptiActivityEnable(kind) })?;
+        let result = match short_calls::are_used() {
+            true => short_calls::enable(kind),
+            // SAFETY: callbacks for buffers are registered.
+            false => unsafe { sys::cuptiActivityEnable(kind) },
+        };
+        check("trace what runs", result)?;
     }
     Ok(())
 }
@@ -171,7 +182,12 @@ pub(crate) fn disable() {
             unsafe { sys::cuptiEnableCallback(1, subscriber::current(), DRIVER, call) };
         }
     }
-    for kind in kinds(Traced { memory: true, whole_graphs: true }).chain(CallKind::ALL.map(records_of)) {
+    let all = || kinds(Traced { memory: true, whole_graphs: true });
+    if short_calls::are_used() {
+        all().for_each(|kind| drop(short_calls::disable(kind)));
+        return;
+    }
+    for kind in all().chain(CallKind::ALL.map(records_of)) {
         // SAFETY: CUPTI is loaded. A kind that was not enabled is none to worry about.
         unsafe { sys::cuptiActivityDisable(kind) };
     }
@@ -187,6 +203,9 @@ pub(crate) fn flush(forced: bool) {
 
 /// How many records CUPTI had no room for, since this was asked last.
 pub(crate) fn take_dropped() -> u64 {
+    if short_calls::are_used() {
+        return short_calls::dropped().unwrap_or(0) as u64;
+    }
     let mut dropped = 0;
     // SAFETY: a place to write to; all buffers are global, those of no context.
     let result = unsafe { sys::cuptiActivityGetNumDroppedRecords(ptr::null_mut(), 0, &mut dropped) };
@@ -202,12 +221,18 @@ pub(crate) fn timestamp() -> Option<u64> {
 }
 
 /// Tells where the records of a buffer are.
-pub(crate) fn next_record(records: &[u8]) -> impl FnMut(Option<usize>) -> Next + '_ {
+pub(crate) fn next_record<'a>(records: &'a [u8], form: &'a RecordForm) -> impl FnMut(Option<usize>) -> Next + 'a {
     move |last| {
         let start = records.as_ptr().cast_mut();
         let mut record = last.map_or(ptr::null_mut(), |last| start.wrapping_add(last).cast());
         // SAFETY: these are the records of one buffer and the last one that CUPTI found there; it writes to neither.
-        match unsafe { sys::cuptiActivityGetNextRecord(start, records.len(), &mut record) } {
+        let result = unsafe {
+            match form {
+                RecordForm::Whole => sys::cuptiActivityGetNextRecord(start, records.len(), &mut record),
+                RecordForm::Short(_) => short_calls::next(records, &mut record),
+            }
+        };
+        match result {
             CUptiResult::CUPTI_SUCCESS => Next::At((record as usize).wrapping_sub(start as usize)),
             CUptiResult::CUPTI_ERROR_MAX_LIMIT_REACHED => Next::End,
             _ => Next::Broken,

@@ -18,6 +18,7 @@ use super::{
     super::{
         calls::CallKind,
         latest_kernel::{self, LatestKernel},
+        record_form::RecordForm,
         records::{
             self,
             tests::{Page, VERSION_12, VERSION_13, WORK},
@@ -56,7 +57,9 @@ impl Recording {
     fn read(&mut self, page: &Page) {
         self.translator.read_notes();
         // SAFETY: the names are static.
-        unsafe { records::read(&page.bytes, page.next(), |record| self.translator.translate(record)) };
+        unsafe {
+            records::read(&page.bytes, &RecordForm::Whole, page.next(), |record| self.translator.translate(record))
+        };
     }
 
     fn path(&self) -> PathBuf {
@@ -205,7 +208,7 @@ fn kernels_wait_for_room() {
     // SAFETY: the name is static.
     unsafe {
         let next = |_| offsets.next().unwrap_or(records::Next::End);
-        records::read(&page.bytes, next, |record| recording.translator.translate(record));
+        records::read(&page.bytes, &RecordForm::Whole, next, |record| recording.translator.translate(record));
     }
     let [(data, _)] = recording.finish().try_into().ok().unwrap();
     assert_eq!((data.spans.len(), dropped(&data)), (5000, 0.0));

@@ -1,0 +1,148 @@
+//! CUPTI's calls for records that have only the fields that are asked for. They are of one subscriber, who has no other records
+//! then.
+#![allow(unsafe_code)]
+
+use std::{
+    ffi::{c_int, c_void},
+    ptr,
+    sync::{
+        OnceLock,
+        atomic::{AtomicBool, Ordering::SeqCst},
+    },
+};
+
+use cudarc::{
+    cupti::sys::{self, CUpti_Activity, CUpti_ActivityKind, CUpti_Subscriber_st, CUptiResult},
+    driver::sys::CUcontext,
+};
+
+use super::{
+    record_form::{CompleteInfo, SHORT_RECORDS},
+    subscriber,
+};
+
+/// From this version on CUPTI says where fields are.
+const FIRST_VERSION: u32 = 130_300;
+/// `CUPTI_ACTIVITY_ATTR_USER_DEFINED_RECORDS`.
+const ONLY_ASKED_FIELDS: c_int = 11;
+
+type Subscriber = *mut CUpti_Subscriber_st;
+/// Lends a buffer. The last argument says nothing yet.
+type Requested = unsafe extern "C" fn(*mut *mut u8, *mut usize, *mut usize, *const c_void);
+/// Takes one back.
+type Completed = unsafe extern "C" fn(*mut u8, usize, usize, *const CompleteInfo);
+
+/// The calls, as CUPTI's header declares them.
+struct Calls {
+    set: unsafe extern "C" fn(Subscriber, c_int, *mut usize, *mut c_void) -> CUptiResult,
+    register: unsafe extern "C" fn(Subscriber, Requested, Completed) -> CUptiResult,
+    enable: unsafe extern "C" fn(Subscriber, CUpti_ActivityKind, *const Configuration) -> CUptiResult,
+    disable: unsafe extern "C" fn(Subscriber, CUpti_ActivityKind, *const Configuration) -> CUptiResult,
+    next: unsafe extern "C" fn(Subscriber, *mut u8, usize, *mut *mut CUpti_Activity) -> CUptiResult,
+    dropped: unsafe extern "C" fn(Subscriber, CUcontext, u32, *mut usize) -> CUptiResult,
+}
+
+/// `CUpti_ActivityConfig` as it was first; a version that knows more goes by the size.
+#[repr(C)]
+struct Configuration {
+    bytes: usize,
+    fields: FieldSelection,
+}
+
+/// `CUpti_ActivityFieldSelection`.
+#[repr(C)]
+struct FieldSelection {
+    bytes: usize,
+    count: usize,
+    fields: *const c_int,
+}
+
+/// Whether the records of our subscription are short.
+static ARE_USED: AtomicBool = AtomicBool::new(false);
+/// Whether CUPTI refused them before.
+static ARE_REFUSED: AtomicBool = AtomicBool::new(false);
+
+/// Has the records of our subscription short, if this version of CUPTI can do that; says whether they are. To be called before
+/// anything is enabled.
+pub(crate) fn begin(version: u32, requested: Requested, completed: Completed) -> bool {
+    let Some(calls) = calls().filter(|_| version >= FIRST_VERSION && !ARE_REFUSED.load(SeqCst)) else { return false };
+    let (mut bytes, mut value) = (size_of::<u8>(), 1_u8);
+    // SAFETY: the subscriber is ours; the value is there, and as long as it is said to be; the functions are of this program,
+    // which stays.
+    let is_set = unsafe {
+        (calls.set)(subscriber::current(), ONLY_ASKED_FIELDS, &mut bytes, (&raw mut value).cast())
+            == CUptiResult::CUPTI_SUCCESS
+            && (calls.register)(subscriber::current(), requested, completed) == CUptiResult::CUPTI_SUCCESS
+    };
+    if !is_set {
+        ARE_REFUSED.store(true, SeqCst);
+    }
+    ARE_USED.store(is_set, SeqCst);
+    is_set
+}
+
+/// Whether the records of our subscription are short.
+pub(crate) fn are_used() -> bool {
+    ARE_USED.load(SeqCst) && subscriber::is_there()
+}
+
+/// Has records whole from the next subscription on; says whether they were not.
+pub(crate) fn give_up() -> bool {
+    let were_used = ARE_USED.swap(false, SeqCst);
+    ARE_REFUSED.fetch_or(were_used, SeqCst);
+    were_used
+}
+
+/// Has a kind recorded.
+pub(crate) fn enable(kind: CUpti_ActivityKind) -> CUptiResult {
+    let record = SHORT_RECORDS.iter().find(|record| record.kind == kind as u32);
+    let (Some(calls), Some(record)) = (calls(), record) else { return CUptiResult::CUPTI_ERROR_INVALID_KIND };
+    let (bytes, count) = (size_of::<FieldSelection>(), record.fields.len());
+    let fields = FieldSelection { bytes, count, fields: record.fields.as_ptr() };
+    let configuration = Configuration { bytes: size_of::<Configuration>(), fields };
+    // SAFETY: the subscriber is ours, and CUPTI copies the rest.
+    unsafe { (calls.enable)(subscriber::current(), kind, &configuration) }
+}
+
+/// Has a kind recorded no longer.
+pub(crate) fn disable(kind: CUpti_ActivityKind) -> Option<CUptiResult> {
+    // SAFETY: the subscriber is ours; nothing is to be configured.
+    Some(unsafe { (calls()?.disable)(subscriber::current(), kind, ptr::null()) })
+}
+
+/// Goes on to the next record of a buffer.
+///
+/// # Safety
+///
+/// They are the records of one buffer, and the last one that was found there, or null.
+pub(crate) unsafe fn next(records: &[u8], record: &mut *mut CUpti_Activity) -> CUptiResult {
+    let Some(calls) = calls() else { return CUptiResult::CUPTI_ERROR_NOT_INITIALIZED };
+    // SAFETY: as the caller promises; CUPTI does not write there.
+    unsafe { (calls.next)(subscriber::current(), records.as_ptr().cast_mut(), records.len(), record) }
+}
+
+/// How many records CUPTI had no room for, since this was asked last.
+pub(crate) fn dropped() -> Option<usize> {
+    let mut dropped = 0;
+    // SAFETY: a place to write to.
+    let result = unsafe { (calls()?.dropped)(subscriber::current(), ptr::null_mut(), 0, &mut dropped) };
+    (result == CUptiResult::CUPTI_SUCCESS).then_some(dropped)
+}
+
+/// The calls, if CUPTI has them. It is loaded.
+fn calls() -> Option<&'static Calls> {
+    static CALLS: OnceLock<Option<Calls>> = OnceLock::new();
+    // SAFETY: the types are those of CUPTI's header, and the library stays loaded.
+    let find = || unsafe {
+        let library = sys::culib();
+        Some(Calls {
+            set: *library.get(b"cuptiActivitySetAttribute_v2").ok()?,
+            register: *library.get(b"cuptiActivityRegisterCallbacks_v2").ok()?,
+            enable: *library.get(b"cuptiActivityEnable_v2").ok()?,
+            disable: *library.get(b"cuptiActivityDisable_v2").ok()?,
+            next: *library.get(b"cuptiActivityGetNextRecord_v2").ok()?,
+            dropped: *library.get(b"cuptiActivityGetNumDroppedRecords_v2").ok()?,
+        })
+    };
+    CALLS.get_or_init(find).as_ref()
+}
