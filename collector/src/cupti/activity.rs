@@ -15,7 +15,7 @@ use super::{
     buffers::BUFFERS,
     drain::{LaunchesBy, Session},
     latest_kernel::TOLD_LATER,
-    library, subscriber,
+    library,
     traced::Traced,
     unavailable::Unavailable,
     watched_calls,
@@ -186,7 +186,7 @@ impl Activity {
             match afterwards {
                 _ if !is_attached => {}
                 Afterwards::Detached => library::detach(),
-                Afterwards::LetGo => subscriber::unsubscribe(),
+                Afterwards::LetGo => library::unsubscribe(),
                 Afterwards::Kept => return,
             }
             BUFFERS.clear();

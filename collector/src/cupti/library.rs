@@ -55,6 +55,10 @@ fn set_up(traced: Traced) -> Result<u32, Unavailable> {
         register_buffers()?;
     }
     enable(traced)?;
+    // Records whose clock cannot be read have no times.
+    if short_calls::are_used() && timestamp().is_none() {
+        return Err(Unavailable::Refused { attempt: "tell the time", reason: "to a subscriber".into() });
+    }
     Ok(version)
 }
 
@@ -184,7 +188,7 @@ pub(crate) fn disable() {
     }
     let all = || kinds(Traced { memory: true, whole_graphs: true });
     if short_calls::are_used() {
-        all().for_each(|kind| drop(short_calls::disable(kind)));
+        all().for_each(short_calls::disable);
         return;
     }
     for kind in all().chain(CallKind::ALL.map(records_of)) {
@@ -214,6 +218,9 @@ pub(crate) fn take_dropped() -> u64 {
 
 /// Now, on the clock of the records.
 pub(crate) fn timestamp() -> Option<u64> {
+    if short_calls::are_used() {
+        return short_calls::timestamp();
+    }
     let mut timestamp = 0;
     // SAFETY: a place to write to.
     let result = unsafe { sys::cuptiGetTimestamp(&mut timestamp) };
@@ -252,6 +259,12 @@ pub(crate) fn numbers_of(stream: &CudaStream) -> Result<CuptiStream, Unavailable
     Ok(place)
 }
 
+/// Leaves CUPTI to whoever subscribes next, as it was.
+pub(crate) fn unsubscribe() {
+    short_calls::end();
+    subscriber::unsubscribe();
+}
+
 /// Detaches CUPTI from this process, unless another profiler is subscribed to it. Graphs that were made while it was there may
 /// not survive that: where there are any it stays, and does nothing.
 pub(crate) fn detach() {
@@ -259,7 +272,7 @@ pub(crate) fn detach() {
         return;
     }
     if watched_calls::has_graphs() {
-        return subscriber::unsubscribe();
+        return unsubscribe();
     }
     // Other threads may be in calls that CUPTI watches. The one place from which it can be let go of then is the end of a
     // call; so we make one.

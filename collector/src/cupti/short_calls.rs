@@ -40,6 +40,7 @@ struct Calls {
     disable: unsafe extern "C" fn(Subscriber, CUpti_ActivityKind, *const Configuration) -> CUptiResult,
     next: unsafe extern "C" fn(Subscriber, *mut u8, usize, *mut *mut CUpti_Activity) -> CUptiResult,
     dropped: unsafe extern "C" fn(Subscriber, CUcontext, u32, *mut usize) -> CUptiResult,
+    now: unsafe extern "C" fn(Subscriber, *mut u64) -> CUptiResult,
 }
 
 /// `CUpti_ActivityConfig` as it was first; a version that knows more goes by the size.
@@ -66,19 +67,29 @@ static ARE_REFUSED: AtomicBool = AtomicBool::new(false);
 /// anything is enabled.
 pub(crate) fn begin(version: u32, requested: Requested, completed: Completed) -> bool {
     let Some(calls) = calls().filter(|_| version >= FIRST_VERSION && !ARE_REFUSED.load(SeqCst)) else { return false };
-    let (mut bytes, mut value) = (size_of::<u8>(), 1_u8);
-    // SAFETY: the subscriber is ours; the value is there, and as long as it is said to be; the functions are of this program,
-    // which stays.
-    let is_set = unsafe {
-        (calls.set)(subscriber::current(), ONLY_ASKED_FIELDS, &mut bytes, (&raw mut value).cast())
-            == CUptiResult::CUPTI_SUCCESS
-            && (calls.register)(subscriber::current(), requested, completed) == CUptiResult::CUPTI_SUCCESS
-    };
+    // SAFETY: the subscriber is ours; the functions are of this program, which stays.
+    let register = || unsafe { (calls.register)(subscriber::current(), requested, completed) };
+    let is_set = set(calls, true) && register() == CUptiResult::CUPTI_SUCCESS;
     if !is_set {
         ARE_REFUSED.store(true, SeqCst);
     }
     ARE_USED.store(is_set, SeqCst);
     is_set
+}
+
+/// Has records whole again, for whoever subscribes next. To be called when nothing is enabled any more.
+pub(crate) fn end() {
+    if let Some(calls) = calls().filter(|_| are_used()) {
+        set(calls, false);
+    }
+    ARE_USED.store(false, SeqCst);
+}
+
+fn set(calls: &Calls, only_asked_fields: bool) -> bool {
+    let (mut bytes, mut value) = (size_of::<u8>(), u8::from(only_asked_fields));
+    // SAFETY: the subscriber is ours; the value is there, and as long as it is said to be.
+    let result = unsafe { (calls.set)(subscriber::current(), ONLY_ASKED_FIELDS, &mut bytes, (&raw mut value).cast()) };
+    result == CUptiResult::CUPTI_SUCCESS
 }
 
 /// Whether the records of our subscription are short.
@@ -105,9 +116,11 @@ pub(crate) fn enable(kind: CUpti_ActivityKind) -> CUptiResult {
 }
 
 /// Has a kind recorded no longer.
-pub(crate) fn disable(kind: CUpti_ActivityKind) -> Option<CUptiResult> {
-    // SAFETY: the subscriber is ours; nothing is to be configured.
-    Some(unsafe { (calls()?.disable)(subscriber::current(), kind, ptr::null()) })
+pub(crate) fn disable(kind: CUpti_ActivityKind) {
+    if let Some(calls) = calls() {
+        // SAFETY: the subscriber is ours; nothing is to be configured. A kind that was not enabled is none to worry about.
+        unsafe { (calls.disable)(subscriber::current(), kind, ptr::null()) };
+    }
 }
 
 /// Goes on to the next record of a buffer.
@@ -129,6 +142,14 @@ pub(crate) fn dropped() -> Option<usize> {
     (result == CUptiResult::CUPTI_SUCCESS).then_some(dropped)
 }
 
+/// Now, on the clock of the records: what other subscribers are told is another one.
+pub(crate) fn timestamp() -> Option<u64> {
+    let mut timestamp = 0;
+    // SAFETY: the subscriber is ours; a place to write to.
+    let result = unsafe { (calls()?.now)(subscriber::current(), &mut timestamp) };
+    (result == CUptiResult::CUPTI_SUCCESS).then_some(timestamp)
+}
+
 /// The calls, if CUPTI has them. It is loaded.
 fn calls() -> Option<&'static Calls> {
     static CALLS: OnceLock<Option<Calls>> = OnceLock::new();
@@ -142,6 +163,7 @@ fn calls() -> Option<&'static Calls> {
             disable: *library.get(b"cuptiActivityDisable_v2").ok()?,
             next: *library.get(b"cuptiActivityGetNextRecord_v2").ok()?,
             dropped: *library.get(b"cuptiActivityGetNumDroppedRecords_v2").ok()?,
+            now: *library.get(b"cuptiGetTimestamp_v2").ok()?,
         })
     };
     CALLS.get_or_init(find).as_ref()

@@ -40,6 +40,9 @@ const MOST_KINDS: usize = 16;
 /// How many groups a rank is in that it does not list, at most.
 const MOST_GROUPS: usize = 1 << 12;
 
+/// How the names of most operators begin. None of those is a range, or asks for communication.
+const ATEN: &str = "aten::";
+
 /// PyTorch's number for memory of the host.
 const HOST: i32 = 0;
 
@@ -200,9 +203,14 @@ impl Collected {
                 self.collective(event, start, duration);
                 self.annotation(TrainingContext::named(&event.name), event, start, duration);
             }
+            Meaning::Operator if event.name.starts_with(ATEN) => self.operator(event, start, duration),
             Meaning::Operator => match TrainingContext::of_framework(&event.name) {
                 Some(place) => self.annotation(place, event, start, duration),
-                None => self.operator(event, start, duration),
+                None => {
+                    // In traces of 2021 ranges are operators.
+                    self.collective(event, start, duration);
+                    self.operator(event, start, duration);
+                }
             },
             Meaning::Function => {
                 let name = self.profile.called.function(&event.name);
@@ -228,8 +236,6 @@ impl Collected {
     }
 
     fn operator(&mut self, event: &Event<'_>, start: Nanos, duration: Nanos) {
-        // In traces of 2021 ranges are operators.
-        self.collective(event, start, duration);
         let called = &mut self.profile.called;
         let name = called.operator(&event.name);
         let of_text = || OperatorArguments::of(event.whole_arguments.unwrap_or_default(), &mut self.operator_layout);

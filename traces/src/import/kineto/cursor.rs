@@ -262,7 +262,7 @@ impl<'a> Cursor<'a> {
     /// Goes behind a text if it stands here; says whether it does.
     #[inline(always)]
     pub(super) fn passes(&mut self, text: &str) -> bool {
-        let is_here = self.text.as_bytes()[self.at..].starts_with(text.as_bytes());
+        let is_here = begins_with(&self.text.as_bytes()[self.at..], text.as_bytes());
         self.at += if is_here { text.len() } else { 0 };
         is_here
     }
@@ -276,5 +276,42 @@ impl<'a> Cursor<'a> {
     #[inline(always)]
     pub(super) fn byte(&self) -> Option<u8> {
         self.text.as_bytes().get(self.at).copied()
+    }
+}
+
+/// Whether a text begins with a short one: eight letters at a time are compared faster than a function is called that can do it
+/// with long ones.
+#[inline(always)]
+fn begins_with(text: &[u8], short: &[u8]) -> bool {
+    let Some(text) = text.get(..short.len()) else { return false };
+    let ((words, letters), (short_words, short_letters)) = (text.as_chunks::<8>(), short.as_chunks::<8>());
+    let same = |(one, other): (&[u8; 8], &[u8; 8])| u64::from_ne_bytes(*one) == u64::from_ne_bytes(*other);
+    words.iter().zip(short_words).all(same)
+        && match (text.last_chunk::<8>(), short.last_chunk::<8>()) {
+            // Those that are left, and some of the word before them.
+            (Some(end), Some(short_end)) => same((end, short_end)),
+            _ => letters.iter().zip(short_letters).all(|(one, other)| one == other),
+        }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    proptest! {
+        #![proptest_config(ProptestConfig { failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn a_beginning_is_one(text in "[ab]{0,40}", short in "[ab]{0,24}", length in 0_usize..41, place in 0_usize..41) {
+            prop_assert_eq!(begins_with(text.as_bytes(), short.as_bytes()), text.starts_with(&short));
+            let mut own = text[..length.min(text.len())].as_bytes().to_vec();
+            prop_assert!(begins_with(text.as_bytes(), &own));
+            if let Some(letter) = own.get_mut(place) {
+                *letter = b'c';
+                prop_assert!(!begins_with(text.as_bytes(), &own));
+            }
+        }
     }
 }
