@@ -91,7 +91,7 @@ fn open(scratch: &Path, ranks: u32, steps: u32) -> Outcome<()> {
 /// Reads all that so many ranks recorded, once: that takes minutes.
 fn read(scratch: &Path, ranks: u32) -> Outcome<()> {
     let path = scratch.join("job");
-    let long = Recipe { steps: 130, micro_batches: 8, layers: 32, kernels_per_layer: 10, ..Recipe::default() };
+    let long = Recipe { steps: 158, micro_batches: 8, layers: 32, kernels_per_layer: 10, ..Recipe::default() };
     Recipe { replicas: ranks.min(DIFFERENT), waiting: 0.3, ..long }.write(&path)?;
     let all: Vec<u32> = (0..ranks).collect();
     change(&path.join("run.json"), |run| {
@@ -117,7 +117,7 @@ fn read(scratch: &Path, ranks: u32) -> Outcome<()> {
     let began = Instant::now();
     let Taken { seconds, megabytes } = binary::analyze(&path)?;
     let took = began.elapsed().as_secs_f64();
-    println!("{ranks} ranks of {spans} spans: {seconds:.0} s of processors");
+    println!("{ranks} ranks of {spans} spans: {seconds:.0} s of processor time");
     let mut table = Table::default();
     table.at_most("all of it", "s", SECONDS_TO_READ, Estimate::exact(took));
     table.at_most("memory", "MB", MEGABYTES_TO_READ, Estimate::exact(megabytes));

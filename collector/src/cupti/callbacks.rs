@@ -38,7 +38,7 @@ pub(crate) unsafe extern "C" fn buffer_requested(buffer: *mut *mut u8, size: *mu
     }
 }
 
-/// The same for a subscriber, of whom nothing more is said.
+/// The same for a subscriber; what CUPTI adds says nothing yet.
 pub(crate) unsafe extern "C" fn buffer_requested_by_subscriber(
     buffer: *mut *mut u8,
     size: *mut usize,

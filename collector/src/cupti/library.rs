@@ -14,6 +14,7 @@ use cudarc::{
 };
 
 use super::{
+    buffers::BUFFERS,
     callbacks,
     calls::{Call, CallKind},
     driver_memory, modules,
@@ -44,15 +45,24 @@ pub(crate) fn attach(traced: Traced) -> Result<u32, Unavailable> {
         sys::cuptiSubscribe(&mut subscriber, Some(callbacks::called), ptr::null_mut())
     })?;
     subscriber::keep(subscriber);
-    let set_up = set_up(traced).inspect_err(|_| detach());
-    // What refuses short records may have whole ones.
-    if set_up.is_err() && short_calls::give_up() { attach(traced) } else { set_up }
+    let outcome = set_up(traced);
+    if outcome.is_ok() {
+        return outcome;
+    }
+    disable();
+    let were_short = short_calls::give_up();
+    detach();
+    // Nothing of this attempt is to be read.
+    BUFFERS.clear();
+    // A CUPTI that refuses short records may still write whole ones.
+    if were_short { attach(traced) } else { outcome }
 }
 
 fn set_up(traced: Traced) -> Result<u32, Unavailable> {
     let version = version()?;
-    if !short_calls::begin(version, callbacks::buffer_requested_by_subscriber, callbacks::short_records_completed) {
-        register_buffers()?;
+    match short_calls::begin(version, callbacks::buffer_requested_by_subscriber, callbacks::short_records_completed) {
+        Some(result) => check("write short records", result)?,
+        None => register_buffers()?,
     }
     enable(traced)?;
     // Records whose clock cannot be read have no times.
@@ -261,8 +271,8 @@ pub(crate) fn numbers_of(stream: &CudaStream) -> Result<CuptiStream, Unavailable
 
 /// Leaves CUPTI to whoever subscribes next, as it was.
 pub(crate) fn unsubscribe() {
-    short_calls::end();
-    subscriber::unsubscribe();
+    // Where records would stay short for others, too, nothing of CUPTI is left, if that can be.
+    if short_calls::end() || watched_calls::has_graphs() { subscriber::unsubscribe() } else { detach() }
 }
 
 /// Detaches CUPTI from this process, unless another profiler is subscribed to it. Graphs that were made while it was there may
@@ -272,7 +282,8 @@ pub(crate) fn detach() {
         return;
     }
     if watched_calls::has_graphs() {
-        return unsubscribe();
+        short_calls::end();
+        return subscriber::unsubscribe();
     }
     // Other threads may be in calls that CUPTI watches. The one place from which it can be let go of then is the end of a
     // call; so we make one.

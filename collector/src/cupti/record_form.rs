@@ -1,7 +1,7 @@
 //! What records have in them: all that CUPTI has, or only what is read here.
 //!
-//! From 13.3 on CUPTI writes records with just the fields that are asked for: less than half as long, and cheaper for whoever
-//! launches. It says with each buffer where in a record they are.
+//! From 13.4 on CUPTI writes records with just the fields that are asked for, those of kernels less than half as long, and launches
+//! cost less. It says with each buffer where in a record they are.
 #![allow(unsafe_code)]
 
 #[cfg(test)]
@@ -231,17 +231,25 @@ impl ShortLayouts {
     /// It is what CUPTI tells, and is still there.
     pub(crate) unsafe fn told(told: &CompleteInfo) -> ShortLayouts {
         ShortLayouts(SHORT_RECORDS.map(|ShortRecord { kind, fields }| {
-            if told.layouts.is_null() || kind as usize >= told.layout_count {
+            let is_known = told.bytes >= size_of::<CompleteInfo>() && !told.layouts.is_null();
+            if !is_known || kind as usize >= told.layout_count {
                 return None;
             }
-            // SAFETY: there is one for each kind, or null.
+            // SAFETY: NVIDIA's guide says that layouts are found by the number of their kind; there is one, or null.
             let layout = unsafe { told.layouts.add(kind as usize).read().as_ref() }?;
-            let entry = |index| {
-                // SAFETY: there are so many entries.
-                unsafe { layout.entries.add(index).read() }
+            if layout.bytes < size_of::<RecordLayout>() || layout.entries.is_null() {
+                return None;
+            }
+            let entry = |index: usize| {
+                // SAFETY: there are so many entries, each of which says how long it is: the first one is there if any is.
+                unsafe {
+                    let bytes = (*layout.entries).bytes;
+                    let is_whole = bytes >= size_of::<LayoutEntry>();
+                    is_whole.then(|| layout.entries.byte_add(index * bytes).read())
+                }
             };
             let place_of = |field: i32| {
-                let entry = (0..layout.field_count).map(entry).find(|entry| entry.field == field)?;
+                let entry = (0..layout.field_count).filter_map(entry).find(|entry| entry.field == field)?;
                 Some(FieldPlace { offset: entry.offset.try_into().ok()?, bytes: entry.size.try_into().ok()? })
             };
             let mut places = [FieldPlace::default(); MOST_FIELDS];
@@ -270,7 +278,7 @@ impl ShortLayouts {
 /// `CUpti_BufferCallbackCompleteInfo`.
 #[repr(C)]
 pub(crate) struct CompleteInfo {
-    _bytes: usize,
+    bytes: usize,
     _thread: u64,
     layouts: *const *const RecordLayout,
     layout_count: usize,
@@ -279,7 +287,7 @@ pub(crate) struct CompleteInfo {
 /// `CUpti_ActivityRecordLayout`.
 #[repr(C)]
 struct RecordLayout {
-    _bytes: usize,
+    bytes: usize,
     entries: *const LayoutEntry,
     field_count: usize,
     _record_bytes: usize,
@@ -289,7 +297,7 @@ struct RecordLayout {
 #[derive(Clone, Copy)]
 #[repr(C)]
 struct LayoutEntry {
-    _bytes: usize,
+    bytes: usize,
     field: i32,
     offset: usize,
     size: usize,
@@ -306,13 +314,19 @@ pub(crate) mod tests {
     /// The layouts, as CUPTI would tell them.
     pub(crate) fn told(kinds: ToldFields<'_>) -> ShortLayouts {
         let entries_of = |fields: &[(i32, usize, usize)]| -> Vec<LayoutEntry> {
-            let entry = |&(field, offset, size)| LayoutEntry { _bytes: 0, field, offset, size, _alignment: 0 };
+            let entry = |&(field, offset, size)| LayoutEntry {
+                bytes: size_of::<LayoutEntry>(),
+                field,
+                offset,
+                size,
+                _alignment: 0,
+            };
             fields.iter().map(entry).collect()
         };
         let entries: Vec<(u32, Vec<LayoutEntry>)> =
             kinds.iter().map(|(kind, fields)| (*kind, entries_of(fields))).collect();
         let layout = |entries: &Vec<LayoutEntry>| RecordLayout {
-            _bytes: 0,
+            bytes: size_of::<RecordLayout>(),
             entries: entries.as_ptr(),
             field_count: entries.len(),
             _record_bytes: 0,
@@ -321,7 +335,12 @@ pub(crate) mod tests {
             entries.iter().map(|(kind, entries)| (*kind, layout(entries))).collect();
         let of_kind = |kind| layouts.iter().find(|(other, _)| *other == kind).map_or(ptr::null(), |(_, one)| one);
         let by_kind: Vec<*const RecordLayout> = (0..64).map(of_kind).collect();
-        let info = CompleteInfo { _bytes: 0, _thread: 0, layouts: by_kind.as_ptr(), layout_count: by_kind.len() };
+        let info = CompleteInfo {
+            bytes: size_of::<CompleteInfo>(),
+            _thread: 0,
+            layouts: by_kind.as_ptr(),
+            layout_count: by_kind.len(),
+        };
         // SAFETY: all of it is there.
         unsafe { ShortLayouts::told(&info) }
     }
@@ -342,7 +361,8 @@ pub(crate) mod tests {
         assert_eq!(layouts.fields::<6>(SET, &record[..55]), None, "it is cut off");
         assert_eq!(layouts.fields::<6>(POOL, &record), None, "not all of its fields were told");
         assert_eq!(layouts.fields::<6>(COPY, &record), None, "nothing was told of it");
-        let nothing = CompleteInfo { _bytes: 0, _thread: 0, layouts: ptr::null(), layout_count: 64 };
+        let nothing =
+            CompleteInfo { bytes: size_of::<CompleteInfo>(), _thread: 0, layouts: ptr::null(), layout_count: 64 };
         // SAFETY: there is nothing.
         assert_eq!(unsafe { ShortLayouts::told(&nothing) }, ShortLayouts::default());
     }

@@ -1,5 +1,7 @@
 //! CUPTI's calls for records that have only the fields that are asked for. They are of one subscriber, who has no other records
 //! then.
+//!
+//! What they return is a number here: newer versions have numbers that the bindings to CUPTI 13.0 do not know.
 #![allow(unsafe_code)]
 
 use std::{
@@ -21,8 +23,8 @@ use super::{
     subscriber,
 };
 
-/// From this version on CUPTI says where fields are.
-const FIRST_VERSION: u32 = 130_300;
+/// From this version on. 13.3 has these calls, too, but is said not to work any more once it was let go of.
+const FIRST_VERSION: u32 = 130_400;
 /// `CUPTI_ACTIVITY_ATTR_USER_DEFINED_RECORDS`.
 const ONLY_ASKED_FIELDS: c_int = 11;
 
@@ -33,14 +35,14 @@ type Requested = unsafe extern "C" fn(*mut *mut u8, *mut usize, *mut usize, *con
 type Completed = unsafe extern "C" fn(*mut u8, usize, usize, *const CompleteInfo);
 
 /// The calls, as CUPTI's header declares them.
-struct Calls {
-    set: unsafe extern "C" fn(Subscriber, c_int, *mut usize, *mut c_void) -> CUptiResult,
-    register: unsafe extern "C" fn(Subscriber, Requested, Completed) -> CUptiResult,
-    enable: unsafe extern "C" fn(Subscriber, CUpti_ActivityKind, *const Configuration) -> CUptiResult,
-    disable: unsafe extern "C" fn(Subscriber, CUpti_ActivityKind, *const Configuration) -> CUptiResult,
-    next: unsafe extern "C" fn(Subscriber, *mut u8, usize, *mut *mut CUpti_Activity) -> CUptiResult,
-    dropped: unsafe extern "C" fn(Subscriber, CUcontext, u32, *mut usize) -> CUptiResult,
-    now: unsafe extern "C" fn(Subscriber, *mut u64) -> CUptiResult,
+struct ShortCalls {
+    set: unsafe extern "C" fn(Subscriber, c_int, *mut usize, *mut c_void) -> u32,
+    register: unsafe extern "C" fn(Subscriber, Requested, Completed) -> u32,
+    enable: unsafe extern "C" fn(Subscriber, CUpti_ActivityKind, *const Configuration) -> u32,
+    disable: unsafe extern "C" fn(Subscriber, CUpti_ActivityKind, *const Configuration) -> u32,
+    next: unsafe extern "C" fn(Subscriber, *mut u8, usize, *mut *mut CUpti_Activity) -> u32,
+    dropped: unsafe extern "C" fn(Subscriber, CUcontext, u32, *mut usize) -> u32,
+    now: unsafe extern "C" fn(Subscriber, *mut u64) -> u32,
 }
 
 /// `CUpti_ActivityConfig` as it was first; a version that knows more goes by the size.
@@ -63,33 +65,37 @@ static ARE_USED: AtomicBool = AtomicBool::new(false);
 /// Whether CUPTI refused them before.
 static ARE_REFUSED: AtomicBool = AtomicBool::new(false);
 
-/// Has the records of our subscription short, if this version of CUPTI can do that; says whether they are. To be called before
-/// anything is enabled.
-pub(crate) fn begin(version: u32, requested: Requested, completed: Completed) -> bool {
-    let Some(calls) = calls().filter(|_| version >= FIRST_VERSION && !ARE_REFUSED.load(SeqCst)) else { return false };
+/// Has the records of our subscription short; nothing where this version of CUPTI does not, or refused before. To be called
+/// before anything is enabled. What fails is to be given up.
+pub(crate) fn begin(version: u32, requested: Requested, completed: Completed) -> Option<CUptiResult> {
+    let calls = calls().filter(|_| version >= FIRST_VERSION && !ARE_REFUSED.load(SeqCst))?;
+    ARE_USED.store(true, SeqCst);
     // SAFETY: the subscriber is ours; the functions are of this program, which stays.
-    let register = || unsafe { (calls.register)(subscriber::current(), requested, completed) };
-    let is_set = set(calls, true) && register() == CUptiResult::CUPTI_SUCCESS;
-    if !is_set {
-        ARE_REFUSED.store(true, SeqCst);
-    }
-    ARE_USED.store(is_set, SeqCst);
-    is_set
+    let register = || result(unsafe { (calls.register)(subscriber::current(), requested, completed) });
+    Some(match set(calls, true) {
+        CUptiResult::CUPTI_SUCCESS => register(),
+        refused => refused,
+    })
 }
 
-/// Has records whole again, for whoever subscribes next. To be called when nothing is enabled any more.
-pub(crate) fn end() {
-    if let Some(calls) = calls().filter(|_| are_used()) {
-        set(calls, false);
-    }
+/// Has records whole again, for whoever subscribes next; says whether they are. To be called when nothing is enabled any more.
+pub(crate) fn end() -> bool {
+    let were_used = are_used();
     ARE_USED.store(false, SeqCst);
+    !were_used || calls().is_some_and(|calls| set(calls, false) == CUptiResult::CUPTI_SUCCESS)
 }
 
-fn set(calls: &Calls, only_asked_fields: bool) -> bool {
+fn set(calls: &ShortCalls, only_asked_fields: bool) -> CUptiResult {
     let (mut bytes, mut value) = (size_of::<u8>(), u8::from(only_asked_fields));
+    let place = (&raw mut value).cast();
     // SAFETY: the subscriber is ours; the value is there, and as long as it is said to be.
-    let result = unsafe { (calls.set)(subscriber::current(), ONLY_ASKED_FIELDS, &mut bytes, (&raw mut value).cast()) };
-    result == CUptiResult::CUPTI_SUCCESS
+    result(unsafe { (calls.set)(subscriber::current(), ONLY_ASKED_FIELDS, &mut bytes, place) })
+}
+
+/// What a number means, as far as it matters here.
+fn result(number: u32) -> CUptiResult {
+    const KNOWN: [CUptiResult; 2] = [CUptiResult::CUPTI_SUCCESS, CUptiResult::CUPTI_ERROR_MAX_LIMIT_REACHED];
+    KNOWN.into_iter().find(|known| *known as u32 == number).unwrap_or(CUptiResult::CUPTI_ERROR_UNKNOWN)
 }
 
 /// Whether the records of our subscription are short.
@@ -97,10 +103,11 @@ pub(crate) fn are_used() -> bool {
     ARE_USED.load(SeqCst) && subscriber::is_there()
 }
 
-/// Has records whole from the next subscription on; says whether they were not.
+/// Has records whole from now on; says whether they were not. To be called when nothing is enabled any more.
 pub(crate) fn give_up() -> bool {
-    let were_used = ARE_USED.swap(false, SeqCst);
+    let were_used = are_used();
     ARE_REFUSED.fetch_or(were_used, SeqCst);
+    end();
     were_used
 }
 
@@ -111,8 +118,8 @@ pub(crate) fn enable(kind: CUpti_ActivityKind) -> CUptiResult {
     let (bytes, count) = (size_of::<FieldSelection>(), record.fields.len());
     let fields = FieldSelection { bytes, count, fields: record.fields.as_ptr() };
     let configuration = Configuration { bytes: size_of::<Configuration>(), fields };
-    // SAFETY: the subscriber is ours, and CUPTI copies the rest.
-    unsafe { (calls.enable)(subscriber::current(), kind, &configuration) }
+    // SAFETY: the subscriber is ours; numbers of fields are constants, and the rest is there as long as the call.
+    result(unsafe { (calls.enable)(subscriber::current(), kind, &configuration) })
 }
 
 /// Has a kind recorded no longer.
@@ -131,32 +138,32 @@ pub(crate) fn disable(kind: CUpti_ActivityKind) {
 pub(crate) unsafe fn next(records: &[u8], record: &mut *mut CUpti_Activity) -> CUptiResult {
     let Some(calls) = calls() else { return CUptiResult::CUPTI_ERROR_NOT_INITIALIZED };
     // SAFETY: as the caller promises; CUPTI does not write there.
-    unsafe { (calls.next)(subscriber::current(), records.as_ptr().cast_mut(), records.len(), record) }
+    result(unsafe { (calls.next)(subscriber::current(), records.as_ptr().cast_mut(), records.len(), record) })
 }
 
 /// How many records CUPTI had no room for, since this was asked last.
 pub(crate) fn dropped() -> Option<usize> {
     let mut dropped = 0;
     // SAFETY: a place to write to.
-    let result = unsafe { (calls()?.dropped)(subscriber::current(), ptr::null_mut(), 0, &mut dropped) };
-    (result == CUptiResult::CUPTI_SUCCESS).then_some(dropped)
+    let number = unsafe { (calls()?.dropped)(subscriber::current(), ptr::null_mut(), 0, &mut dropped) };
+    (result(number) == CUptiResult::CUPTI_SUCCESS).then_some(dropped)
 }
 
-/// Now, on the clock of the records: what other subscribers are told is another one.
+/// Now, on the clock of the records. Other subscribers may be told another one.
 pub(crate) fn timestamp() -> Option<u64> {
     let mut timestamp = 0;
     // SAFETY: the subscriber is ours; a place to write to.
-    let result = unsafe { (calls()?.now)(subscriber::current(), &mut timestamp) };
-    (result == CUptiResult::CUPTI_SUCCESS).then_some(timestamp)
+    let number = unsafe { (calls()?.now)(subscriber::current(), &mut timestamp) };
+    (result(number) == CUptiResult::CUPTI_SUCCESS).then_some(timestamp)
 }
 
 /// The calls, if CUPTI has them. It is loaded.
-fn calls() -> Option<&'static Calls> {
-    static CALLS: OnceLock<Option<Calls>> = OnceLock::new();
+fn calls() -> Option<&'static ShortCalls> {
+    static CALLS: OnceLock<Option<ShortCalls>> = OnceLock::new();
     // SAFETY: the types are those of CUPTI's header, and the library stays loaded.
     let find = || unsafe {
         let library = sys::culib();
-        Some(Calls {
+        Some(ShortCalls {
             set: *library.get(b"cuptiActivitySetAttribute_v2").ok()?,
             register: *library.get(b"cuptiActivityRegisterCallbacks_v2").ok()?,
             enable: *library.get(b"cuptiActivityEnable_v2").ok()?,

@@ -173,7 +173,7 @@ fn what_does_not_fit_in_the_buffer_is_not_read() {
 
 #[test]
 fn short_records_say_the_same() {
-    let kinds: [(u32, &[(i32, usize, usize)]); 3] = [
+    let kinds: [(u32, &[(i32, usize, usize)]); 7] = [
         (
             record_kind::KERNEL,
             &[
@@ -200,6 +200,13 @@ fn short_records_say_the_same() {
             &[(0, 0, 4), (6, 8, 8), (7, 16, 8), (9, 24, 4), (10, 28, 4), (11, 32, 8), (5, 40, 8), (1, 48, 1)],
         ),
         (
+            record_kind::PEER_COPY,
+            &[(0, 0, 4), (6, 8, 8), (7, 16, 8), (9, 24, 4), (10, 28, 4), (15, 32, 8), (5, 40, 8), (1, 48, 1)],
+        ),
+        (record_kind::SET, &[(0, 0, 4), (3, 8, 8), (4, 16, 8), (6, 24, 4), (7, 28, 4), (8, 32, 8), (2, 40, 8)]),
+        (record_kind::GRAPH, &[(0, 0, 4), (2, 8, 8), (3, 16, 8), (6, 24, 4), (7, 28, 4), (1, 32, 8), (5, 40, 4)]),
+        (record_kind::POOL, &[(0, 0, 4), (1, 4, 4), (2, 8, 4), (10, 16, 8), (3, 24, 8), (7, 32, 8), (8, 40, 8)]),
+        (
             record_kind::MEMORY,
             &[
                 (0, 0, 4),
@@ -222,8 +229,10 @@ fn short_records_say_the_same() {
     let name = (c"matmul".as_ptr().expose_provenance() as u64).to_le_bytes();
     let (start, end, correlation) = (WORK.start.to_le_bytes(), WORK.end.to_le_bytes(), 77_u64.to_le_bytes());
     let (context, stream) = (WORK.place.context, WORK.place.stream);
-    let kernel: [(usize, &[u8]); 8] = [
+    let shape: [u32; 8] = std::array::from_fn(|side| 3 + side as u32);
+    let kernel: [(usize, &[u8]); 9] = [
         (0, &record_kind::KERNEL.to_le_bytes()),
+        (64, bytemuck::cast_slice(&shape)),
         (8, &start),
         (16, &end),
         (24, &u64::from(context).to_le_bytes()),
@@ -233,17 +242,23 @@ fn short_records_say_the_same() {
         (56, &LOCAL_MEMORY.to_le_bytes()),
     ];
     page.push(96, &kernel);
-    let copy: [(usize, &[u8]); 8] = [
-        (0, &record_kind::COPY.to_le_bytes()),
-        (8, &start),
-        (16, &end),
-        (24, &context.to_le_bytes()),
-        (28, &stream.to_le_bytes()),
-        (32, &correlation),
-        (40, &4096_u64.to_le_bytes()),
-        (48, &[1]),
-    ];
-    page.push(56, &copy);
+    let mut ran = |kind: u32, more: u64, direction: u8| {
+        let fields: [(usize, &[u8]); 8] = [
+            (0, &kind.to_le_bytes()),
+            (8, &start),
+            (16, &end),
+            (24, &context.to_le_bytes()),
+            (28, &stream.to_le_bytes()),
+            (32, &correlation),
+            (40, &more.to_le_bytes()),
+            (48, &[direction]),
+        ];
+        page.push(56, &fields);
+    };
+    ran(record_kind::COPY, 4096, 1);
+    ran(record_kind::PEER_COPY, 8192, 10);
+    ran(record_kind::SET, 64, 0);
+    ran(record_kind::GRAPH, 5, 0);
     let freed: [(usize, &[u8]); 12] = [
         (0, &record_kind::MEMORY.to_le_bytes()),
         (4, &2_u32.to_le_bytes()),
@@ -259,12 +274,25 @@ fn short_records_say_the_same() {
         (72, &(1_u64 << 20).to_le_bytes()),
     ];
     page.push(80, &freed);
-    page.push(64, &[(0, &record_kind::SET.to_le_bytes())]);
-    page.unknown(16);
-    let shape = LaunchShape([0xa5a5_a5a5; 8]);
+    let pool: [(usize, &[u8]); 7] = [
+        (0, &record_kind::POOL.to_le_bytes()),
+        (4, &3_u32.to_le_bytes()),
+        (8, &1_u32.to_le_bytes()),
+        (16, &1000_u64.to_le_bytes()),
+        (24, &correlation),
+        (32, &0xf000_u64.to_le_bytes()),
+        (40, &(1_u64 << 20).to_le_bytes()),
+    ];
+    page.push(48, &pool);
+    // It is cut off.
+    page.push(40, &[(0, &record_kind::SET.to_le_bytes())]);
+    let shape = LaunchShape(shape);
     let mut expected = [
         Some(Record::Kernel { work: WORK, name: c"matmul", shape, local_memory: LOCAL_MEMORY }),
         Some(Record::Copy { work: WORK, bytes: 4096, direction: 1 }),
+        Some(Record::Copy { work: WORK, bytes: 8192, direction: 10 }),
+        Some(Record::Set { work: WORK, bytes: 64 }),
+        Some(Record::Graph { work: WORK, number: 5 }),
         Some(Record::Memory(MemoryChange {
             time: 1000,
             correlation: 77,
@@ -272,9 +300,14 @@ fn short_records_say_the_same() {
             block: Some((false, 0xa000, 512)),
             pool: Some((0xf000, 1 << 20)),
         })),
-        // Nobody said where its fields are.
+        Some(Record::Memory(MemoryChange {
+            time: 1000,
+            correlation: 77,
+            place: None,
+            block: None,
+            pool: Some((0xf000, 1 << 20)),
+        })),
         None,
-        Some(Record::Other),
     ]
     .into_iter();
     // SAFETY: the name is static.
