@@ -308,11 +308,11 @@ struct LayoutEntry {
 pub(crate) mod tests {
     use super::*;
 
-    /// Of each kind, where CUPTI says that a field is: its number, its offset, and its length.
-    pub(crate) type ToldFields<'a> = &'a [(u32, &'a [(i32, usize, usize)])];
+    /// A kind, and where CUPTI says that each of its fields is: number, offset, and length.
+    pub(crate) type ToldKind<'a> = (u32, &'a [(i32, usize, usize)]);
 
     /// The layouts, as CUPTI would tell them.
-    pub(crate) fn told(kinds: ToldFields<'_>) -> ShortLayouts {
+    pub(crate) fn told(kinds: &[ToldKind<'_>]) -> ShortLayouts {
         let entries_of = |fields: &[(i32, usize, usize)]| -> Vec<LayoutEntry> {
             let entry = |&(field, offset, size)| LayoutEntry {
                 bytes: size_of::<LayoutEntry>(),

@@ -1,5 +1,8 @@
 use super::{
-    super::{record_form::tests::told, record_kind},
+    super::{
+        record_form::tests::{ToldKind, told},
+        record_kind,
+    },
     *,
 };
 
@@ -173,7 +176,7 @@ fn what_does_not_fit_in_the_buffer_is_not_read() {
 
 #[test]
 fn short_records_say_the_same() {
-    let kinds: [(u32, &[(i32, usize, usize)]); 7] = [
+    let kinds: [ToldKind<'_>; 7] = [
         (
             record_kind::KERNEL,
             &[

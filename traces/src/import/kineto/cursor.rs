@@ -306,7 +306,7 @@ mod tests {
         #[test]
         fn a_beginning_is_one(text in "[ab]{0,40}", short in "[ab]{0,24}", length in 0_usize..41, place in 0_usize..41) {
             prop_assert_eq!(begins_with(text.as_bytes(), short.as_bytes()), text.starts_with(&short));
-            let mut own = text[..length.min(text.len())].as_bytes().to_vec();
+            let mut own = text.as_bytes()[..length.min(text.len())].to_vec();
             prop_assert!(begins_with(text.as_bytes(), &own));
             if let Some(letter) = own.get_mut(place) {
                 *letter = b'c';
